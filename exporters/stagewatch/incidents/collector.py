@@ -34,7 +34,7 @@ from stagewatch.incidents.files import (
     with_evidence,
 )
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
-from stagewatch.incidents.libraries import Asked, Libraries
+from stagewatch.incidents.libraries import Asked, Libraries, Told
 from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.headline import findings_of
@@ -104,6 +104,13 @@ WAITS = gauge(
     "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
     "rank, a process that is none, or an address; with none of these it waits for nobody.",
     (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address", "through"),
+)
+LIBRARY = gauge(
+    "rl_rank_library_collective",
+    "The furthest collective of a process group that a rank has enqueued, by the number that "
+    "PyTorch's flight recorder has of it, or NCCL's RAS of its operation, once its job seems to "
+    "hang; with its state (scheduled, started, completed) where that is told.",
+    (*RANK_LABELS, "witness", "group", "op", "state"),
 )
 CONNECTION = gauge(
     "rl_rank_connection_info",
@@ -335,14 +342,20 @@ class IncidentsCollector(Collector):
         watched.add(self._taker.take(watched.ranks))
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
         before = self._latest[watched.job_id] if watched.incident else None
+        told = Told() if before else self._libraries.read(watched.asked)
         seen = [
-            replace(fact, stack=stacks[key], kernel_waits=before.waits(fact) if before else ())
+            replace(
+                fact,
+                stack=stacks[key],
+                kernel_waits=before.waits(fact) if before else (),
+                library_calls=before.calls(fact) if before else told.calls.get(fact.pid, ()),
+            )
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
         sentences = [printable(sentence(verdict), 1000) for verdict in judge([*seen, *left])]
         if before is None:
-            incident = self._incident(watched, seen, sentences)
+            incident = self._incident(watched, seen, sentences, told.lines)
         else:
             ranks = [
                 replace(one, stack=stacks[before.job_id, one.role, str(one.rank)])
@@ -358,7 +371,11 @@ class IncidentsCollector(Collector):
             self._watched[watched.job_id] = watched
 
     def _incident(
-        self, watched: _Watched, facts: Sequence[RankFacts], sentences: Sequence[str]
+        self,
+        watched: _Watched,
+        facts: Sequence[RankFacts],
+        sentences: Sequence[str],
+        libraries: Sequence[str],
     ) -> Incident:
         events = {rank.key: self._last_events(rank) for rank in watched.ranks}
         return Incident(
@@ -372,12 +389,13 @@ class IncidentsCollector(Collector):
                         printable(line, 300)
                         for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
+                    calls=fact.library_calls,
                 )
                 for fact in facts
             ],
             self._kernel_lines(),
             self._open_faults(),
-            self._libraries.read(watched.asked),
+            libraries,
         )
 
     def _ask_the_kernel(
@@ -466,6 +484,8 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
             number = "" if wait.rank is None else wait.rank
             ends = wait.process, wait.address, wait.through
             out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
+        for call in incident.calls(rank):
+            out.add(LIBRARY, call.sequence, *key, call.witness, call.group, call.op, call.state)
         for address in incident.ends(rank):
             out.add(CONNECTION, 1, *key, address)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from stagewatch.core.state_file import BROKEN, StateFile, optional, parse, real, text, whole
 from stagewatch.incidents.departures import NAME
-from stagewatch.judgement.facts import KernelWait, RankFacts
+from stagewatch.judgement.facts import KernelWait, LibraryCall, RankFacts
 from stagewatch.ranks.stacks import MAX_FRAME, Stack
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -55,6 +55,8 @@ class Witness:
     """What the kernel shows it to wait for."""
     ends: Sequence[str] = ()
     """Its connections to other nodes."""
+    calls: Sequence[LibraryCall] = ()
+    """How far it has come, as PyTorch and NCCL tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,11 @@ class Incident:
         """The same of its connections to other nodes."""
         witness = self._witness(rank)
         return witness.ends if witness else ()
+
+    def calls(self, rank: RankFacts) -> tuple[LibraryCall, ...]:
+        """The same of how far it has come, as libraries tell."""
+        witness = self._witness(rank)
+        return tuple(witness.calls) if witness else ()
 
     def _witness(self, rank: RankFacts) -> Witness | None:
         wanted = rank.role, rank.rank, rank.pid
@@ -173,7 +180,12 @@ def with_evidence(
     """The ranks with their stacks and waits out of those incidents that still are what they do."""
     current = {incident.job_id: incident for incident in standing(ranks, incidents, now)}
     return [
-        replace(rank, stack=incident.stack(rank), kernel_waits=incident.waits(rank))
+        replace(
+            rank,
+            stack=incident.stack(rank),
+            kernel_waits=incident.waits(rank),
+            library_calls=incident.calls(rank),
+        )
         if (incident := current.get(rank.job_id)) and rank.wait_class is not WaitClass.GONE
         else rank
         for rank in ranks
@@ -227,6 +239,7 @@ def _witness(content: Any) -> Witness:
         _texts(content["events"]),
         tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
         _texts(content.get("ends", [])[:MAX_WAITS]),
+        tuple(map(_call, content.get("calls", ())[:MAX_WAITS])),
     )
 
 
@@ -234,6 +247,11 @@ def _wait(content: Any) -> KernelWait:
     rank = optional(whole)(content["rank"])
     names = (text(content[name])[:MAX_TEXT] for name in ("process", "address", "through"))
     return KernelWait(text(content["how"])[:MAX_TEXT], text(content["role"]), rank, *names)
+
+
+def _call(content: Any) -> LibraryCall:
+    names = (text(content[name])[:MAX_TEXT] for name in ("witness", "group", "op"))
+    return LibraryCall(*names, whole(content["sequence"]), text(content["state"])[:MAX_TEXT])
 
 
 def _texts(content: Any) -> tuple[str, ...]:

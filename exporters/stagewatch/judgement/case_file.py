@@ -19,7 +19,14 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
 from stagewatch.core.words import printable
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.facts import BLANK, Inside, KernelWait, RankFacts, RecordState
+from stagewatch.judgement.facts import (
+    BLANK,
+    Inside,
+    KernelWait,
+    LibraryCall,
+    RankFacts,
+    RecordState,
+)
 from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.stacks import Stack
@@ -256,7 +263,7 @@ def _plain(name: str, value: Any) -> Any:
         return round(value, 3)
     if isinstance(value, frozenset):
         return sorted(value)
-    if name == "kernel_waits":
+    if name in ("kernel_waits", "library_calls"):
         return [list(astuple(one)) for one in value]
     if isinstance(value, Stack):
         return [value.group, value.still, value.frame]
@@ -300,6 +307,13 @@ def _kernel_waits(value: Any) -> tuple[KernelWait, ...]:
     )
 
 
+def _library_calls(value: Any) -> tuple[LibraryCall, ...]:
+    return tuple(
+        LibraryCall(text(witness), text(group), text(op), whole(sequence), text(state))
+        for witness, group, op, sequence, state in value[:MAX_SETS]
+    )
+
+
 def _stack(value: Any) -> Stack:
     return Stack(text(value[0]), _boolean(value[1]), text(value[2]))
 
@@ -333,6 +347,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "record": RecordState,
     "stack": _stack,
     "kernel_waits": _kernel_waits,
+    "library_calls": _library_calls,
 }
 """How each fact is taken out of a file; each raises one of `BROKEN`."""
 _TRUTH: dict[str, Callable[[Any], Any]] = {

@@ -55,6 +55,19 @@ class KernelWait:
         return self.process or self.address or self.through
 
 
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """How far a rank has come in a group, by a library below its program."""
+
+    witness: str
+    """`flight_recorder` or `nccl_ras`."""
+    group: str
+    op: str
+    sequence: int
+    state: str = ""
+    """Of that collective: `scheduled`, `started` or `completed`; empty where that is not told."""
+
+
 class RecordState(str, Enum):
     """Whether a rank keeps a stage record, and why it may not."""
 
@@ -140,6 +153,8 @@ class RankFacts:
     """What its GPU does."""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
+    library_calls: tuple[LibraryCall, ...] = ()
+    """How far it has come, where an agent has asked PyTorch and NCCL."""
 
     @property
     def computes(self) -> bool:
@@ -196,7 +211,8 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
-    *("gpu", "device", "kernel_waits", "marking_seconds"),
+    *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
+    *("gpu", "device", "kernel_waits", "marking_seconds", "library_calls"),
 )
 """What one look at a node does not tell."""
 

@@ -11,6 +11,7 @@ from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import (
     Inside,
     KernelWait,
+    LibraryCall,
     RankFacts,
     seems_still,
     silent_seconds,
@@ -61,6 +62,7 @@ METRICS = (
     "rl_rank_stack_frame_info",
     "rl_rank_waits_for",
     "rl_rank_connection_info",
+    "rl_rank_library_collective",
     "rank:rl_straggler:ratio",
 )
 """What facts are made of."""
@@ -392,6 +394,7 @@ class _Tables:
     def __init__(self, job: JobSeries) -> None:
         self._job = job
         several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
+        several.add("rl_rank_library_collective")
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.up = self._one["rl_rank_up"]
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
@@ -403,6 +406,12 @@ class _Tables:
         }
         for labels, _ in job.by["rl_rank_waits_for"]:
             self._waits[rank_key(labels)].append(_kernel_wait(labels, ends))
+
+        self._library: defaultdict[RankKey, list[LibraryCall]] = defaultdict(list)
+        for labels, value in job.by["rl_rank_library_collective"]:
+            call = [labels.get(name, "") for name in ("witness", "group", "op")]
+            told = LibraryCall(*call, int(value), labels.get("state", ""))
+            self._library[rank_key(labels)].append(told)
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
         """What is known of one rank."""
@@ -462,6 +471,7 @@ class _Tables:
             gpu=info.get("uuid", ""),
             device=None if gone else _device(self._labels("rl_rank_device_state", key)),
             kernel_waits=tuple(sorted(self._waits.get(key, ()), key=repr)),
+            library_calls=tuple(sorted(self._library.get(key, ()), key=repr)),
         )
 
     def _value(self, name: str, key: RankKey) -> float | None:

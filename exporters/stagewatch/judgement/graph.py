@@ -53,6 +53,9 @@ class Kind(str, Enum):
     KERNEL = "kernel"
     """The kernel shows that the waiters read, or wait for a lock of, what the targets have; without
     targets that is a process which is no rank, or somebody on another node."""
+    BELOW = "below"
+    """A library below the program tells that the targets have not enqueued, or not begun, what the
+    waiters have."""
     TOGETHER = "together"
     """No targets: all members are inside, so that none of them waits for a rank."""
 
@@ -71,6 +74,8 @@ class Edge:
     """The how manyth collective of the group that is, where they are counted."""
     outside: KernelWait | None = None
     """Whom or what they wait for that is no rank of their role."""
+    witness: str = ""
+    """What the targets have not done, and who tells it, in words; of `BELOW`."""
 
 
 @dataclass(slots=True)

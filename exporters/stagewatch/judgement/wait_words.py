@@ -101,6 +101,7 @@ _LABELS = {
     Kind.DIFFER.value: "{them} {do} not fit, or they",
     Kind.PEER.value: "not answered by {them}",
     Kind.KERNEL.value: "held by {them}",
+    Kind.BELOW.value: "{them} {do} not come to it, below Python",
     Kind.AMBIGUOUS.value: "two groups of one name",
     Kind.TOGETHER.value: "all have come",
     Kind.ELSEWHERE.value: "not in sight",
@@ -192,6 +193,18 @@ def _kernel(wait: Wait, who: str, them: str) -> str:
     return f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {name(wait.op)} for {them}"
 
 
+def _below(wait: Wait, who: str, them: str) -> str:
+    """A program that says something else is told, too."""
+    where = what(wait.op, wait.sequence, wait.group)
+    have = _plural(wait.targets, "has", "have")
+    it_waits = f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {them}"
+    inside = any(wait.group in rank.inside for rank in wait.targets)
+    program = _plural(wait.targets, "its program says", "their programs say")
+    it = _plural(wait.targets, "it", "they")
+    but = f"; {program} that {it} {have} entered it" if inside else ""
+    return f"{it_waits}, which {have} {wait.witness}{but}"
+
+
 def _ambiguous(wait: Wait, who: str, _: str) -> str:
     where = what(wait.op, wait.sequence, wait.group)
     return (
@@ -239,6 +252,7 @@ _SAID: dict[str, Callable[[Wait, str, str], str]] = {
     Kind.PEER.value: _peer,
     Kind.ELSEWHERE.value: _elsewhere,
     Kind.KERNEL.value: _kernel,
+    Kind.BELOW.value: _below,
     Kind.AMBIGUOUS.value: _ambiguous,
     Kind.TOGETHER.value: _together,
     GONE: _gone,

@@ -45,6 +45,8 @@ class Wait:
     sequence: int | None = None
     beyond: str = ""
     """Whom or what else they wait for, in words; empty if for nothing else."""
+    witness: str = ""
+    """What the targets have not done, and who tells it; of `Kind.BELOW`."""
 
     @property
     def seen(self) -> bool:
@@ -80,6 +82,7 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
         edge.group,
         edge.op,
         edge.sequence,
+        witness=edge.witness,
     )
     if edge.group == POINT_TO_POINT:
         return _message(wait, verdict)
@@ -177,7 +180,8 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
     for wait in waits:
         apart = wait.waiters[0].role if wait.group in OF_A_ROLE else ""
         targets = frozenset(map(key, wait.targets))
-        what = (wait.kind, wait.group, wait.op, wait.sequence, wait.beyond, targets, apart)
+        told = wait.beyond, wait.witness
+        what = (wait.kind, wait.group, wait.op, wait.sequence, told, targets, apart)
         by_target.setdefault(what, []).append(wait)
     return [
         replace(alike[0], waiters=tuple(rank for wait in alike for rank in wait.waiters))
