@@ -250,8 +250,9 @@ def _wait(content: Any) -> KernelWait:
 
 
 def _call(content: Any) -> LibraryCall:
-    names = (text(content[name])[:MAX_TEXT] for name in ("witness", "group", "op"))
-    return LibraryCall(*names, whole(content["sequence"]), text(content["state"])[:MAX_TEXT])
+    names = ("witness", "group", "op", "state")
+    witness, group, op, state = (text(content[name])[:MAX_TEXT] for name in names)
+    return LibraryCall(witness, group, op, whole(content["sequence"]), state)
 
 
 def _texts(content: Any) -> tuple[str, ...]:

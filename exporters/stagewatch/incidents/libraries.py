@@ -149,9 +149,10 @@ def _lines(lines: Sequence[object]) -> list[str]:
 def _calls(told: Sequence[Any]) -> Calls:
     """Names are those that a program gives."""
     calls: dict[int, tuple[LibraryCall, ...]] = {}
-    for pid, witness, group, op, sequence, state in told:
-        words = [printable(str(word), MAX_NAME) for word in (witness, group, op, state)]
-        call = LibraryCall(*words[:3], max(0, min(int(sequence), MAX_SEQUENCE)), words[3])
+    for pid, *names, sequence, at in told:
+        witness, group, op, state = (printable(str(name), MAX_NAME) for name in (*names, at))
+        number = max(0, min(int(sequence), MAX_SEQUENCE))
+        call = LibraryCall(witness, group, op, number, state)
         if len(calls.get(pid, ())) < MAX_CALLS:
             calls[pid] = (*calls.get(pid, ()), call)
     return calls

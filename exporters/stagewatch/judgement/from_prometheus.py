@@ -409,8 +409,9 @@ class _Tables:
 
         self._library: defaultdict[RankKey, list[LibraryCall]] = defaultdict(list)
         for labels, value in job.by["rl_rank_library_collective"]:
-            call = [labels.get(name, "") for name in ("witness", "group", "op")]
-            told = LibraryCall(*call, int(value), labels.get("state", ""))
+            names = ("witness", "group", "op", "state")
+            witness, group, op, state = (labels.get(name, "") for name in names)
+            told = LibraryCall(witness, group, op, int(value), state)
             self._library[rank_key(labels)].append(told)
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
