@@ -66,7 +66,8 @@ SLOW_RANKS = draw.section(
     draw.timeseries(
         "A step's time",
         "Mean of the last hour and of all ranks, by what it is spent on.",
-        'max by (role, stage, part) (job_role_stage_part:rl_step_time:seconds{JOB, part!="data"})',
+        "max by (role, stage, part)"
+        ' (job_role_stage_part:rl_step_time:seconds{JOB, part!~"data|device"})',
         "{{role}}: {{part}} in {{stage}}",
         unit="s",
         stack=True,

@@ -9,4 +9,6 @@ case $SLURM_JOB_ID in
 esac
 [ ! -h "$directory" ] || exit 0 # root follows no link of somebody else's
 rm -f "$directory/$SLURM_JOB_ID" "$directory/.$SLURM_JOB_ID.new" 2>/dev/null
+rm -f "/tmp/stagewatch-fr-$SLURM_JOB_ID-"*.pipe \
+    "/run/stagewatch/recorder/stagewatch-fr-$SLURM_JOB_ID-"*.pipe 2>/dev/null
 exit 0

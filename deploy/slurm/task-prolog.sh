@@ -13,3 +13,16 @@ plugin=$home/lib/libnccl-profiler-stagewatch.so
 if [ -z "$NCCL_PROFILER_PLUGIN" ] && [ -f "$plugin" ] && [ -z "$STAGEWATCH_OFF" ]; then
     printf 'export NCCL_PROFILER_PLUGIN=%s\n' "$plugin"
 fi
+
+# PyTorch's flight recorder keeps the latest collectives, and a pipe by which the agent may ask for
+# them, unless the user has said how.  The directory, where a site has made it, lets the agent's user
+# in; PyTorch ends its watchdog where it can make no pipe.
+if [ -z "${TORCH_NCCL_DEBUG_INFO_PIPE_FILE+set}" ] && [ "${STAGEWATCH_OFF:-}" != 1 ]; then
+    directory=/run/stagewatch/recorder
+    { [ -d "$directory" ] && [ -w "$directory" ]; } || directory=/tmp
+    token=$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
+    printf 'export TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s\n' \
+        "$directory/stagewatch-fr-${SLURM_JOB_ID:-0}-$token-"
+    [ -n "${TORCH_FR_BUFFER_SIZE+set}${TORCH_NCCL_TRACE_BUFFER_SIZE+set}" ] ||
+        echo 'export TORCH_NCCL_TRACE_BUFFER_SIZE=2000'
+fi

@@ -95,6 +95,9 @@ LANES_AT = SCALARS_AT + SCALARS * SCALAR_SIZE
 # Lane words, from the start of the lane.
 L_SEQUENCE, L_THREAD = 0, 1  # thread id as the process sees it; 0: lane never used
 L_PROGRESS, L_MARKS, L_STEP = 2, 3, 4  # boot time and number of progress marks, last step (-1)
+# Nanoseconds that the thread has waited for its device, which `T_WAITED` has as well; while it
+# waits, less the boot time since when, likewise.  0 of a writer that does not know it.
+L_DEVICE = 5
 L_FRAMES = 8
 
 FRAMES = 8
@@ -107,9 +110,9 @@ L_TOTALS = L_FRAMES + FRAMES * FRAME_WORDS
 T_DURATION_SUM, T_GAP_SUM = 0, 1  # nanoseconds
 T_GAP_LONGEST, T_GAP_RECENT = 2, 3  # nanoseconds; recent: fades by GAP_MEMORY
 T_GAP_FIRST = 4  # nanoseconds: the gaps that the sum and the buckets leave out
-# Nanoseconds that the thread was inside of collectives while the stage was its innermost one.
-# While it is inside, less the boot time since when: one word, so that no reader sees half of a
-# change, and negative, since nobody has waited for longer than the machine has run.
+# Nanoseconds that the thread was inside of collectives, or waited for its device, while the stage
+# was its innermost one.  While it does, less the boot time since when: one word, so that no reader
+# sees half of a change, and negative, since nobody has waited for longer than the machine has run.
 T_WAITED = 5
 T_DURATIONS = 6
 BUCKETS = 20

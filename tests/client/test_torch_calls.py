@@ -264,3 +264,19 @@ def test_an_exception_in_a_collective_passes_and_is_no_longer_inside(pair: Pair)
         say(failed, sorted(record().inside))
     """
     assert pair(code) == [[True, []], [False, []]]
+
+
+def test_the_compiler_makes_the_same_graphs_of_what_waits_for_the_device(pair: Pair) -> None:
+    code = """
+    import torch._dynamo
+    torch._dynamo.config.capture_scalar_outputs = True
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+
+    def compute(x):
+        y = x * x.sum().item() + x.cpu() * float(x.mean())
+        return y + x.nonzero().sum() + len(x.int().tolist())
+
+    graphs = torch._dynamo.explain(compute)(torch.ones(3)).graph_count
+    say([graphs, torch.ones(1).item(), bool(torch.ones(1)), torch.ones(2).tolist()])
+    """
+    assert pair(code) == [[[1, 1.0, True, [1.0, 1.0]]]] * 2

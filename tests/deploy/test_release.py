@@ -291,7 +291,7 @@ class TestDeb:
         assert debian("stagewatch check-config --agent node")
         assert debian("stagewatch assets export /tmp/out")
         assert debian("/opt/stagewatch/bin/py-spy --version").startswith("py-spy")
-        path = debian("/opt/stagewatch/share/slurm/task-prolog.sh")
+        path, *_ = debian("/opt/stagewatch/share/slurm/task-prolog.sh").splitlines()
         assert (debian.root / path.partition("=/")[2] / "sitecustomize.py").exists()
 
     def test_nothing_is_removed_while_a_fault_is_in_force(self, debian: Debian) -> None:

@@ -20,7 +20,7 @@ READ_BEFORE = "open"
 EVIDENCE = (
     *("process_gone", "node_lost", "missing", "left_loop_early", "awaited", "mismatch", "livelock"),
     *("io_blocked", "odd_one_out", "stage_differs", "stack_differs", "role_differs"),
-    "alone",
+    *("alone", "device_idle", "device_lost"),
 )
 """That of `stage_behind` goes with its fact."""
 FACTS: Mapping[str, Callable[[RankFacts], RankFacts]] = {
@@ -29,6 +29,7 @@ FACTS: Mapping[str, Callable[[RankFacts], RankFacts]] = {
     "behind": lambda rank: replace(rank, behind=False),
     "substage": lambda rank: replace(rank, substage=""),
     "at_work": lambda rank: replace(rank, at_work=False),
+    "device": lambda rank: replace(rank, device=None),
     "step_age_seconds": lambda rank: replace(rank, step_age_seconds=None),
     "storage_wait_seconds": lambda rank: replace(rank, storage_wait_seconds=0.0),
     "group_sizes": lambda rank: replace(rank, group_sizes={}),

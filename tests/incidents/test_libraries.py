@@ -22,8 +22,9 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.host.guarded import GuardedFiles
-from stagewatch.incidents.flight_recorder import load, positions, trigger
+from stagewatch.incidents.flight_recorder import calls, load, positions, trigger
 from stagewatch.incidents.libraries import Libraries
+from stagewatch.judgement.facts import LibraryCall
 from stagewatch.ranks.model import Rank
 from tests.records import SECOND_USER
 
@@ -146,7 +147,7 @@ def ras() -> Iterator[Callable[..., Ras]]:
 
 def asked(libraries: Libraries, ras: Ras, rank: Rank) -> Sequence[str]:
     del ras
-    return libraries.read(libraries.ask([rank]))
+    return libraries.read(libraries.ask([rank])).lines
 
 
 def test_ras_tells_which_ranks_are_behind_or_missing(
@@ -302,7 +303,7 @@ def told(
     answer = libraries.ask(ranks)
     for recorder in recorders:
         assert recorder.written.wait(30)
-    return libraries.read(answer)
+    return list(libraries.read(answer).lines)
 
 
 def test_the_recorder_tells_which_rank_is_behind(
@@ -385,3 +386,42 @@ def test_only_a_pipe_of_the_user_is_written_to(tmp_path: Path) -> None:
     trigger(str(tmp_path / "pipe"), os.getuid())
     assert os.read(listens, 10) == b"1\n"
     os.close(listens)
+
+
+def test_how_far_each_rank_has_come_is_told_for_the_judge(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank], tmp_path: Path
+) -> None:
+    server = ras(None)
+    prefix = tmp_path / "fr_"
+    recorder = Recorder(prefix, 0, pickle.dumps(dump(entry(812, "started")), 2))
+    one = rank(0, **variables(prefix) | {"NCCL_RAS_ENABLE": "1"}, NCCL_RAS_ADDR=f":{server.port}")
+    server.status = communicator([member(0, one.pid, 812), member(1, one.pid + 1, 811)])
+    asked = libraries.ask([one])
+    assert recorder.written.wait(30)
+    assert libraries.read(asked).calls == {
+        one.pid: (
+            LibraryCall("nccl_ras", "0xae94423cfbb2ef4a", "AllReduce", 812),
+            LibraryCall("flight_recorder", "world", "all_reduce", 812, "started"),
+        )
+    }
+
+
+def test_a_process_number_that_two_nodes_have_is_nobodys(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    server = ras(None)
+    one = rank(0, NCCL_RAS_ADDR=f"localhost:{server.port}")
+    server.status = communicator([member(0, one.pid, 812), member(1, one.pid, 811)])
+    assert libraries.ask([one]).calls == {}
+
+
+def test_groups_have_the_names_of_the_client_and_unfinished_ones_come_first() -> None:
+    groups = positions(load(str(REAL), REAL.stat().st_uid))
+    assert [call[1:] for call in calls(groups)] == [
+        ("world", "all_reduce", 1, "completed"),
+        ("mine:1", "all_reduce", 1, "completed"),
+    ]
+    many = dump(*(entry(7, "completed") | {"process_group": (str(k), "dp")} for k in range(20)))
+    many["entries"][19]["state"] = "scheduled"
+    told = calls(positions(many))
+    assert (len(told), told[0]) == (8, ("flight_recorder", "dp:19", "all_reduce", 7, "scheduled"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import WORKING_SECONDS
 from stagewatch.judgement.sentence import sentence
@@ -60,3 +61,77 @@ def test_how_ranks_that_are_behind_wait_tells_more_than_that_they_are(
     first, second = (BEHIND | {"wait_class": wait_class} for wait_class in wait_classes)
     (found,) = judge(job(8, SPINNING, rank_2=first, rank_5=second))
     assert (found.evidence, [rank.rank for rank in found.culprits]) == (evidence, named)
+
+
+STANDS: dict[str, Any] = {"wait_class": WaitClass.PARKED, "inside": {}}
+LATE = {"progress_age_seconds": 1215.0}  # twenty minutes beyond the budget
+
+
+@pytest.mark.parametrize(
+    ("device", "late", "stalled"),
+    [
+        (Device.WORKS, 1200.0, False),
+        (Device.WORKS, 1801.0, True),  # as an evaluation that is declared
+        (Device.SPINS, 1200.0, True),
+        (Device.MOVES, 1200.0, True),
+        (Device.IDLE, 1200.0, True),
+        (None, 1200.0, True),
+    ],
+)
+def test_a_gpu_that_computes_excuses_its_rank(
+    device: Device | None, late: float, stalled: bool
+) -> None:
+    """An evaluation that nobody has declared, of which no rank makes a mark."""
+    (found,) = judge(job(4, STANDS | {"device": device, "progress_age_seconds": 15.0 + late}))
+    assert found.stalled is stalled
+    assert found.excuse is None if stalled else found.excuse and found.excuse.kind == "computing"
+
+
+def test_a_gpu_that_computes_excuses_its_rank_whatever_it_has_launched_before() -> None:
+    (found,) = judge(job(4, SPINNING | LATE | {"device": Device.WORKS}))
+    assert not found.stalled
+
+
+def test_a_gpu_that_computes_excuses_nobody_else() -> None:
+    """The others' compute what they have launched besides; rank 2 has not come."""
+    works = {"device": Device.WORKS}
+    (found,) = judge(
+        job(8, SPINNING | LATE | works, rank_2=BEHIND | LATE | {"device": Device.IDLE})
+    )
+    assert [rank.rank for rank in found.culprits] == [2]
+    (found,) = judge(job(8, SPINNING | LATE, rank_2=BEHIND | LATE | works))
+    assert not found.stalled
+
+
+TOGETHER = SPINNING | {"device": Device.SPINS}
+
+
+def test_of_ranks_in_one_collective_the_few_with_an_idle_gpu_are_named() -> None:
+    (found,) = judge(job(8, TOGETHER, rank_5={"device": Device.IDLE}))
+    (charge,) = found.charges
+    assert (charge.rank.rank, charge.evidence, charge.confidence) == (5, "device_idle", "likely")
+    assert (charge.group, charge.op) == ("world", "all_reduce")
+    assert "rank 5 (pid 4005) seems to hold up the job" in sentence(found)
+    assert "its GPU runs no kernel, while those of the others wait in theirs" in sentence(found)
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        {},  # all spin: the transport
+        {f"rank_{rank}": {"device": Device.IDLE} for rank in range(4)},  # no side is the majority
+        {"rank_5": {"device": Device.IDLE}, "rank_6": {"device": None}},  # not all are seen
+        {"rank_5": {"device": None}},
+        {"rank_5": {"device": Device.MOVES}},
+    ],
+)
+def test_where_gpus_do_not_tell_them_apart_nobody_is_named(special: dict[str, Any]) -> None:
+    (found,) = judge(job(8, TOGETHER, **special))
+    assert (found.stalled, found.charges, found.evidence) == (True, (), "group_only")
+
+
+def test_a_rank_that_has_lost_its_gpu_is_named() -> None:
+    (found,) = judge(job(8, TOGETHER, rank_1={"device": Device.LOST}))
+    assert [(c.rank.rank, c.evidence, c.confidence) for c in found.charges] == [
+        (1, "device_lost", "sure")
+    ]

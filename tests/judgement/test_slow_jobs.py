@@ -73,6 +73,8 @@ def test_quantiles_are_those_of_promql() -> None:
             [Cause("waiting", "", 0.8)],
         ),
         ({("train", "work"): 5.0, ("", "data"): 4.0}, [Cause("data", "", 0.8)]),
+        ({("train", "waiting"): 5.0, ("", "device"): 4.0}, [Cause("device", "", 0.8)]),
+        ({("train", "waiting"): 5.0, ("", "device"): 1.0}, [Cause("waiting", "", 0.8)]),
     ],
 )
 def test_the_cause_is_what_most_of_the_lost_time_went_to(

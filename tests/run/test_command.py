@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.run.command import LOADER
+from stagewatch.run.command import BUFFER, LOADER, PIPE, flight_recorder
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -214,3 +214,19 @@ def test_the_environment_of_the_command() -> None:
     assert "'STAGEWATCH_RUN_ID': 'run-" in environ
     assert "STAGEWATCH_JOB_ID" not in environ
     assert "'STAGEWATCH_JOB_ID': 'mine'" in run(*show, options=("--job", "mine")).stdout
+
+
+def test_the_flight_recorder_can_be_asked_unless_the_user_says_how() -> None:
+    added = flight_recorder({})
+    assert added.keys() == {PIPE, BUFFER}
+    assert re.fullmatch("/tmp/stagewatch-fr-[0-9a-f]{16}-", added[PIPE])
+    assert flight_recorder({})[PIPE] != added[PIPE]
+    assert flight_recorder({"TORCH_FR_BUFFER_SIZE": "0"}).keys() == {PIPE}
+    assert flight_recorder({PIPE: ""}) == {}
+
+
+def test_pipes_that_killed_ranks_have_left_are_removed() -> None:
+    leave = f'import os; os.mkfifo(os.environ["{PIPE}"] + "0.pipe"); print(os.environ["{PIPE}"])'
+    prefix = run(sys.executable, "-S", "-c", leave).stdout.strip()
+    assert prefix.startswith("/tmp/stagewatch-fr-")
+    assert not Path(f"{prefix}0.pipe").exists()

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
+from stagewatch.client._device import watch_device
 from stagewatch.client._groups import Group, Launch, forget, model_key, shown_name
 from stagewatch.client._harmless import step_aside, swallow, warn_once
 from stagewatch.client._imports import when_imported
@@ -90,7 +91,8 @@ _SUBJECT = "watch_collectives"
 
 
 def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
-    """Record every collective, send and receive of `torch.distributed`, before it can block.
+    """Record every collective, send and receive of `torch.distributed`, before it can block, and
+    what the training thread waits for its device.
 
     The default group is called `world`, any other by its description and its name, which PyTorch
     keeps equal on all its ranks.  A second call changes nothing.  Returns a function that stops
@@ -102,7 +104,13 @@ def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
     except Exception as error:
         warn_once(_SUBJECT, f"collectives are not recorded: {error}", _SUBJECT)
         watch.stop()
-    return watch.stop
+    stop_device = watch_device(sys.modules.get("torch"))
+
+    def stop() -> None:
+        stop_device()
+        watch.stop()
+
+    return stop
 
 
 class _Watch:

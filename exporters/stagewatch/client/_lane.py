@@ -31,6 +31,7 @@ from stagewatch.record import (
     FRAMES,
     GAP_MEMORY,
     H_DROPPED,
+    L_DEVICE,
     L_FRAMES,
     L_MARKS,
     L_PROGRESS,
@@ -133,7 +134,7 @@ class Lane:
 
     `marks` counts its marks of progress; `step` is the latest step, -1 before the first;
     `innermost` is the open stage that was entered last, or what stands for none; `batches` is the
-    word of the time waited for data.
+    word of the time waited for data, `device` of that waited for the device.
     """
 
     __slots__ = (
@@ -156,6 +157,7 @@ class Lane:
         "_waits",
         "_words",
         "batches",
+        "device",
         "innermost",
         "marks",
         "step",
@@ -176,6 +178,7 @@ class Lane:
         self._marks_at = base + L_MARKS
         self._step_at = base + L_STEP
         self.batches = BATCHES_AT // WORD + index
+        self.device = base + L_DEVICE
         steps = STEPS_AT + index * STEPS * STEP_SIZE
         self._step_place = itertools.cycle(range(steps, steps + STEPS * STEP_SIZE, STEP_SIZE))
         self._waits = self._words_of_waits()
@@ -319,6 +322,8 @@ class Lane:
         for counts in self._counts:
             if words[counts.waited_at] < 0:
                 words[counts.waited_at] += now
+        if words[self.device] < 0:
+            words[self.device] += now
 
     def _words_of_waits(self) -> memoryview:
         """`T_WAITED` of all stages."""

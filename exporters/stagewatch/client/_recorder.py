@@ -335,6 +335,37 @@ class Recorder:
         if waited < 0:
             self._words[word] = waited + _read_clock(_BOOT)
 
+    def wait_for_device(self) -> Lane | None:
+        """Count, until `device_done`, that the calling thread waits for its device, as a wait of
+        its open stage.
+
+        Returns its lane; None where nothing is counted: the thread has no lane, or it waits
+        already, in a collective or for the device.
+        """
+        try:
+            lane: Lane = self._local.hold.lane
+        except AttributeError:
+            return None
+        words = self._words
+        waits = lane.innermost.counts.waited_at
+        waited = words[waits]
+        if waited < 0 or words[lane.device] < 0:
+            return None
+        now = _read_clock(_BOOT)
+        words[waits] = waited - now
+        words[lane.device] -= now
+        return lane
+
+    def device_done(self, lane: Lane) -> None:
+        """Tell the end of such a wait; `lane` is what `wait_for_device` gave."""
+        words = self._words
+        waits = lane.innermost.counts.waited_at
+        now = _read_clock(_BOOT)
+        if words[waits] < 0:
+            words[waits] += now
+        if words[lane.device] < 0:
+            words[lane.device] += now
+
     def launched(self, entry: Entry) -> None:
         """Tell that a call has returned and may go on elsewhere."""
         words = self._words

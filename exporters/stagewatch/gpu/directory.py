@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stagewatch.gpu.device_state import DeviceStates
 from stagewatch.gpu.readings import Reading, parse
 
 
@@ -34,17 +35,26 @@ class GpuDirectory:
 
     def __init__(self) -> None:
         self._gpus: dict[str, GpuFacts] = {}
+        self._states = DeviceStates()
 
     def gpus(self) -> tuple[GpuFacts, ...]:
         """All GPUs that the driver reaches."""
         return tuple(self._gpus.values())
 
+    def state(self, uuid: str) -> str:
+        """What a GPU does (`Device`); empty where that cannot be told."""
+        state = self._states.state(uuid)
+        return state.value if state else ""
+
     def clear(self) -> None:
         """Forget all GPUs."""
         self._gpus = {}
+        self._states.clear()
 
     def update(self, tier: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take note of a tier of a frame (see `stagewatch.gpu.nvml`)."""
+        rows = list(rows)
+        self._states.note(tier, rows)
         gpus = {}
         for row in rows:
             uuid = row["uuid"]

@@ -33,7 +33,7 @@ from stagewatch.incidents.files import (
     with_evidence,
 )
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
-from stagewatch.incidents.libraries import Asked, Libraries
+from stagewatch.incidents.libraries import Asked, Libraries, Told
 from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.headline import findings_of
@@ -119,6 +119,13 @@ TRANSFER = gauge(
     "1 for what the NCCL proxy of such a rank waits for: to `receive` from a peer, for its "
     "`credit` to send, or for the `network` to take what is sent; a peer is a member's number.",
     (*RANK_LABELS, "communicator", "waits", "peer", "network"),
+)
+LIBRARY = gauge(
+    "rl_rank_library_collective",
+    "The furthest collective of a process group that a rank has enqueued, by the number that "
+    "PyTorch's flight recorder has of it, or NCCL's RAS of its operation, once its job seems to "
+    "hang; with its state (scheduled, started, completed) where that is told.",
+    (*RANK_LABELS, "witness", "group", "op", "state"),
 )
 CONNECTION = gauge(
     "rl_rank_connection_info",
@@ -207,12 +214,14 @@ class IncidentsCollector(Collector):
         open_kernel_log: Callable[[], int] | None = None,
         waits: Waits | None = None,
         nccl: NcclFiles | None = None,
+        device: Callable[[str], str] = lambda uuid: "",
     ) -> None:
+        """`device` says what a GPU does, by its UUID."""
         self._ranks = ranks
         self._proc = proc
         self._waits = waits or Waits()
         self._asked: _Question | None = None
-        self._observer = Observer(proc)
+        self._observer = Observer(proc, device=device)
         self._departures = Departures(directory.departures, proc.boot_id())
         self._directory = directory
         self._taker = taker
@@ -364,19 +373,21 @@ class IncidentsCollector(Collector):
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
         nccl = standing(watched.nccl, self._communicators(watched.ranks))
         before = self._latest[watched.job_id] if watched.incident else None
+        told = Told() if before else self._libraries.read(watched.asked)
         seen = [
             replace(
                 fact,
                 stack=stacks[key],
                 kernel_waits=before.waits(fact) if before else (),
                 nccl=nccl.get(fact.pid, ()),
+                library_calls=before.calls(fact) if before else told.calls.get(fact.pid, ()),
             )
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
         sentences = [printable(sentence(verdict), 1000) for verdict in judge([*seen, *left])]
         if before is None:
-            incident = self._incident(watched, seen, sentences)
+            incident = self._incident(watched, seen, sentences, told.lines)
         else:
             ranks = [
                 replace(
@@ -396,7 +407,11 @@ class IncidentsCollector(Collector):
             self._watched[watched.job_id] = watched
 
     def _incident(
-        self, watched: _Watched, facts: Sequence[RankFacts], sentences: Sequence[str]
+        self,
+        watched: _Watched,
+        facts: Sequence[RankFacts],
+        sentences: Sequence[str],
+        libraries: Sequence[str],
     ) -> Incident:
         events = {rank.key: self._last_events(rank) for rank in watched.ranks}
         return Incident(
@@ -411,12 +426,13 @@ class IncidentsCollector(Collector):
                         for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
                     nccl=fact.nccl,
+                    calls=fact.library_calls,
                 )
                 for fact in facts
             ],
             self._kernel_lines(),
             self._open_faults(),
-            self._libraries.read(watched.asked),
+            libraries,
         )
 
     def _ask_the_kernel(
@@ -509,6 +525,8 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
             for transfer in one.transfers:
                 mine = transfer.waits, transfer.peer, transfer.network
                 out.add(TRANSFER, 1, *key, one.id, *mine)
+        for call in incident.calls(rank):
+            out.add(LIBRARY, call.sequence, *key, call.witness, call.group, call.op, call.state)
         for address in incident.ends(rank):
             out.add(CONNECTION, 1, *key, address)
 
@@ -544,6 +562,7 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
         open_kernel_log=context.open_kernel_log,
         waits=Waits(start=context.start),
         nccl=nccl_files(context.options.record_dir, context.proc),
+        device=context.gpus.state,
     )
 
 

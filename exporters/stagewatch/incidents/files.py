@@ -20,7 +20,7 @@ from typing import Any
 
 from stagewatch.core.state_file import BROKEN, StateFile, optional, parse, real, text, whole
 from stagewatch.incidents.departures import NAME
-from stagewatch.judgement.facts import KernelWait, RankFacts
+from stagewatch.judgement.facts import KernelWait, LibraryCall, RankFacts
 from stagewatch.ranks.nccl.layout import STATES, Communicator, Transfer
 from stagewatch.ranks.stacks import MAX_FRAME, Stack
 from stagewatch.ranks.wait_class import WaitClass
@@ -58,6 +58,8 @@ class Witness:
     """Its connections to other nodes."""
     nccl: Sequence[Communicator] = ()
     """What its communicators have open, and have not moved in."""
+    calls: Sequence[LibraryCall] = ()
+    """How far it has come, as PyTorch and NCCL tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,11 @@ class Incident:
         """The same of what its communicators have open."""
         witness = self._witness(rank)
         return tuple(witness.nccl) if witness else ()
+
+    def calls(self, rank: RankFacts) -> tuple[LibraryCall, ...]:
+        """The same of how far it has come, as libraries tell."""
+        witness = self._witness(rank)
+        return tuple(witness.calls) if witness else ()
 
     def _witness(self, rank: RankFacts) -> Witness | None:
         wanted = rank.role, rank.rank, rank.pid
@@ -186,6 +193,7 @@ def with_evidence(
             stack=incident.stack(rank),
             kernel_waits=incident.waits(rank),
             nccl=incident.nccl(rank),
+            library_calls=incident.calls(rank),
         )
         if (incident := current.get(rank.job_id)) and rank.wait_class is not WaitClass.GONE
         else rank
@@ -241,6 +249,7 @@ def _witness(content: Any) -> Witness:
         tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
         _texts(content.get("ends", [])[:MAX_WAITS]),
         tuple(map(_communicator, content.get("nccl", ())[:MAX_WAITS])),
+        tuple(map(_call, content.get("calls", ())[:MAX_WAITS])),
     )
 
 
@@ -267,6 +276,12 @@ def _wait(content: Any) -> KernelWait:
     rank = optional(whole)(content["rank"])
     names = (text(content[name])[:MAX_TEXT] for name in ("process", "address", "through"))
     return KernelWait(text(content["how"])[:MAX_TEXT], text(content["role"]), rank, *names)
+
+
+def _call(content: Any) -> LibraryCall:
+    names = ("witness", "group", "op", "state")
+    witness, group, op, state = (text(content[name])[:MAX_TEXT] for name in names)
+    return LibraryCall(witness, group, op, whole(content["sequence"]), state)
 
 
 def _texts(content: Any) -> tuple[str, ...]:

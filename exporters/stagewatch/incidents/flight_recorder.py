@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 MAX_BYTES = 32 << 20
 """Of a dump."""
 MAX_GROUPS = 64
+MAX_TOLD = 8
+"""Groups of a rank that are told of."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,10 @@ class Position:
     enqueued: int = 0
     completed: int = 0
     operations: dict[int, str] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+    """PyTorch's words: scheduled, started, completed."""
+    described: str = ""
+    """As the client names it."""
 
 
 def trigger(pipe: str, uid: int) -> None:
@@ -75,8 +81,10 @@ def positions(dump: Any) -> dict[str, Position]:
         if entry["is_p2p"] or (name not in groups and len(groups) >= MAX_GROUPS):
             continue
         group = groups.setdefault(name, Position(description or name))
+        group.described = _described(name, description)
         sequence = int(entry["collective_seq_id"])
         group.operations[sequence] = str(entry["profiling_name"])[:100].rpartition(":")[2]
+        group.states[sequence] = str(entry["state"])
         group.enqueued = max(group.enqueued, sequence)
         if entry["state"] == "completed":
             group.completed = max(group.completed, sequence)
@@ -94,6 +102,26 @@ def positions(dump: Any) -> dict[str, Position]:
             ranks = config["ranks"]
             member_of.members = len(json.loads(ranks) if isinstance(ranks, str) else ranks)
     return groups
+
+
+def calls(groups: Mapping[str, Position]) -> list[tuple[str, str, str, int, str]]:
+    """Witness, group, operation, number and state of the furthest collective in each of some
+    groups, those first that are not done with it."""
+    told = []
+    for one in sorted(groups.values(), key=lambda one: (one.completed >= one.enqueued, one.name)):
+        state = one.states.get(one.enqueued, "")
+        if one.completed >= one.enqueued:
+            state = "completed"
+        op = one.operations.get(one.enqueued, "unknown")
+        told.append(("flight_recorder", one.described, op, one.enqueued, state))
+    return told[:MAX_TOLD]
+
+
+def _described(name: str, description: str) -> str:
+    """A group by the name that the client gives it, but for one that is too long for its record."""
+    if description == "default_pg":
+        return "world"
+    return f"{description}:{name}" if description not in ("", "undefined") else name
 
 
 def facts(by_rank: Mapping[int, Mapping[str, Position]]) -> list[str]:

@@ -1,7 +1,7 @@
 """What PyTorch's flight recorder and NCCL's RAS tell of a job that seems to hang.
 
 Both are asked in a child, since pipes, dumps, ports and what comes out of them belong to the user
-of the job.  They add facts to an incident, and no verdict needs them.
+of the job.  They add facts to an incident, and edges to the graph of the job.
 
 That child has no privileges, as it speaks to what the user has put there.  So NCCL is asked for
 every user, and the flight recorder's pipe only where the agent's own user may write to it.
@@ -21,12 +21,17 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
 from stagewatch.incidents.nccl_ras import DEADLINE_SECONDS
+from stagewatch.judgement.facts import LibraryCall
 from stagewatch.ranks.model import Rank
 
 log = logging.getLogger(__name__)
 
 MAX_LINES = 32
 MAX_LINE = 300
+MAX_NAME = 64
+MAX_CALLS = 16
+"""Told of one process."""
+MAX_SEQUENCE = 1 << 53
 VARIABLES = (
     "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
     "TORCH_FR_DUMP_TEMP_FILE",
@@ -41,11 +46,22 @@ VARIABLES = (
 _CHILD = Child("stagewatch.incidents.libraries_child")
 
 
+Calls = Mapping[int, tuple[LibraryCall, ...]]
+"""How far processes have come."""
+
+
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What RAS has told, and whose flight recorder writes a dump now."""
+class Told:
+    """What both tell: one fact a line, and how far each process has come."""
 
     lines: Sequence[str] = ()
+    calls: Calls = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Told):
+    """What RAS has told, and whose flight recorder writes a dump now."""
+
     dumps: Sequence[Mapping[str, Any]] = field(default=())
 
 
@@ -78,17 +94,21 @@ class Libraries:
         except StagewatchError as error:
             log.warning("no facts of PyTorch and NCCL: %s", error)
             return Asked()
-        return Asked(_lines(answer["lines"]), answer["dumps"])
+        return Asked(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"])
 
-    def read(self, asked: Asked) -> list[str]:
-        """What both tell, one fact a line, once the dumps have had time to be written."""
+    def read(self, asked: Asked) -> Told:
+        """What both tell, once the dumps have had time to be written."""
         if not asked.dumps:
-            return list(asked.lines)
+            return asked
         try:
-            return _lines([*asked.lines, *self._child.ask({"read": asked.dumps}, list)])
+            answer = self._child.ask({"read": asked.dumps}, dict)
         except StagewatchError as error:
             log.warning("no facts of PyTorch's flight recorder: %s", error)
-            return list(asked.lines)
+            return asked
+        calls = dict(asked.calls)
+        for pid, more in _calls(answer["calls"]).items():
+            calls[pid] = calls.get(pid, ()) + more
+        return Told(_lines([*asked.lines, *answer["lines"]]), calls)
 
     def rest(self) -> None:
         """End the child until the next question."""
@@ -124,3 +144,15 @@ class Libraries:
 
 def _lines(lines: Sequence[object]) -> list[str]:
     return [printable(str(line), MAX_LINE) for line in lines[:MAX_LINES]]
+
+
+def _calls(told: Sequence[Any]) -> Calls:
+    """Names are those that a program gives."""
+    calls: dict[int, tuple[LibraryCall, ...]] = {}
+    for pid, *names, sequence, at in told:
+        witness, group, op, state = (printable(str(name), MAX_NAME) for name in (*names, at))
+        number = max(0, min(int(sequence), MAX_SEQUENCE))
+        call = LibraryCall(witness, group, op, number, state)
+        if len(calls.get(pid, ())) < MAX_CALLS:
+            calls[pid] = (*calls.get(pid, ()), call)
+    return calls

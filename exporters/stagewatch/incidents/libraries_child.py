@@ -24,7 +24,7 @@ MEMORY_BYTES = 384 << 20
 def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
     """What RAS tells, and the dumps that were asked for, with what lies in their place now."""
     live = [one for one in targets if _lives(one["pid"], one["start"])]
-    lines = nccl_ras.facts(live, ras_timeout)
+    lines, calls = nccl_ras.facts(live, ras_timeout)
     dumps = []
     for target in live:
         if prefix := target["environ"].get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):
@@ -37,18 +37,20 @@ def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
                 lines.append(f"PyTorch flight recorder: rank {target['rank']}: {error.strerror}")
             else:
                 dumps.append({**target, "dump": dump, "before": before})
-    return {"lines": lines, "dumps": dumps}
+    return {"lines": lines, "calls": calls, "dumps": dumps}
 
 
-def read(dumps: list[dict[str, Any]]) -> list[str]:
+def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
     """What the dumps that were written since tell."""
     lines, positions = [], {}
+    calls: list[nccl_ras.Call] = []
     for one in dumps:
         try:
             if flight_recorder.version(one["dump"]) == one["before"]:
                 raise OSError(0, "no dump was written")
             content = flight_recorder.load(one["dump"], one["uid"])
-            positions[one["rank"]] = flight_recorder.positions(content)
+            groups = positions[one["rank"]] = flight_recorder.positions(content)
+            calls += [(one["pid"], *call) for call in flight_recorder.calls(groups)]
         except OSError as error:
             lines.append(f"PyTorch flight recorder: rank {one['rank']}: {error.strerror}")
         except Exception as error:  # a hostile dump raises whatever it likes
@@ -56,7 +58,7 @@ def read(dumps: list[dict[str, Any]]) -> list[str]:
             lines.append(
                 f"PyTorch flight recorder: rank {one['rank']}: its dump is damaged ({name})"
             )
-    return flight_recorder.facts(positions) + lines
+    return {"lines": flight_recorder.facts(positions) + lines, "calls": calls}
 
 
 def _lives(pid: int, start: int) -> bool:

@@ -10,7 +10,8 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,22 @@ DEADLINE_SECONDS = 2.0
 MAX_BYTES = 16 << 20
 """Of an answer."""
 PORT = 28028
+MAX_CALLS = 512
+UNROOTED = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll")
+"""Operations that no member is done with before all have come."""
 MAX_TEXT_LINES = 12
 """Of the errors and warnings of a version without JSON."""
 
 
-def facts(targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS) -> list[str]:
-    """What RAS tells of the communicators of these processes, one fact a line.
+Call = tuple[int, str, str, str, int, str]
+"""A process, and what `judgement.facts.LibraryCall` has."""
+
+
+def facts(
+    targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS
+) -> tuple[list[str], list[Call]]:
+    """What RAS tells of the communicators of these processes, one fact a line; and how far each of
+    these processes has come.
 
     The first process whose user listens on the port of its NCCL_RAS_ADDR is asked: only its own
     user's sockets are, whatever the variable names.
@@ -39,12 +50,14 @@ def facts(targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS) 
                 try:
                     answer = _ask(*address, timeout)
                 except OSError as error:
-                    return [f"NCCL RAS at {address[0]}:{address[1]}: {error.strerror or error}"]
+                    where = f"NCCL RAS at {address[0]}:{address[1]}"
+                    return [f"{where}: {error.strerror or error}"], []
                 try:
-                    return _facts(answer, {pid for one in targets for pid in _pids(one["pid"])})
+                    pids = {pid: one["pid"] for one in targets for pid in _pids(one["pid"])}
+                    return _facts(answer, pids)
                 except Exception as error:  # it may answer whatever it likes
-                    return [f"NCCL RAS gave a damaged answer ({type(error).__name__})"]
-    return []
+                    return [f"NCCL RAS gave a damaged answer ({type(error).__name__})"], []
+    return [], []
 
 
 def _ask(host: str, port: int, timeout: float) -> str:
@@ -82,16 +95,31 @@ def _ask(host: str, port: int, timeout: float) -> str:
     return received.decode("utf-8", "replace")
 
 
-def _facts(answer: str, pids: set[int]) -> list[str]:
+def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]:
+    """`pids`: the processes asked for, by their number in each PID namespace."""
     if not answer.lstrip().startswith("{"):
-        return list(_complaints(answer))
-    lines = []
+        return list(_complaints(answer)), []
+    lines: list[str] = []
+    calls: list[Call] = []
     for communicator in json.loads(answer)["communicators"]:
         everyone = [*communicator["ranks"], *communicator["missing_ranks"]]
         if any(one["pid"] in pids for one in everyone):
             where = f"NCCL RAS: communicator {str(communicator['hash'])[:20]}"
             lines += [f"{where}: {fact}" for fact in _of_communicator(communicator)]
-    return lines
+            calls += _calls(communicator, pids)
+    return lines, calls[:MAX_CALLS]
+
+
+def _calls(communicator: dict[str, Any], pids: Mapping[int, int]) -> Iterator[Call]:
+    """How far these processes have come in a communicator, in operations without a root; a number
+    that processes of several nodes have names none of them."""
+    numbers = Counter(int(one["pid"]) for one in communicator["ranks"])
+    group = str(communicator["hash"])[:20]
+    for one in communicator["ranks"]:
+        pid = int(one["pid"])
+        for operation in UNROOTED if pid in pids and numbers[pid] == 1 else ():
+            if count := int(one["collective_counts"].get(operation, 0)):
+                yield pids[pid], "nccl_ras", group, operation, count, ""
 
 
 def _of_communicator(communicator: dict[str, Any]) -> Iterator[str]:

@@ -24,6 +24,8 @@ WEAK = ("awaited_through", "left_loop_early", "odd_one_out", "stack_differs", "s
 """Evidence that a wait for another role may leave as well."""
 _GUESSED = (*WEAK, "role_differs", "stage_behind", "alone")
 """Evidence of how and where a rank waits, where nobody is seen to wait for it."""
+_ALWAYS_GUESSED = ("device_idle",)
+"""Evidence of what others seem to wait for."""
 _ASLEEP = (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
 
 
@@ -35,8 +37,8 @@ class Charge:
     evidence: str
     """`process_gone`, `node_lost`, `missing`, `left_loop_early`, `awaited`, `awaited_through`,
     `not_launched`, `not_begun`, `no_bytes` (these three as NCCL shows it), `mismatch`, `livelock`,
-    `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`,
-    `role_differs`, `circle`, `stage_behind` or `alone`."""
+    `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`, `role_differs`, `circle`,
+    `stage_behind`, `alone`, `device_idle` or `device_lost`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
@@ -52,6 +54,7 @@ class Charge:
     def confidence(self) -> str:
         """`sure` if others are seen to wait for it, or it cannot go on by itself; else `likely`."""
         guessed = self.evidence in _GUESSED and not (self.group or self.stopped)
+        guessed |= self.evidence in _ALWAYS_GUESSED
         return "likely" if guessed else "sure"
 
 
@@ -276,13 +279,15 @@ class Case:
 
     @property
     def workers(self) -> list[RankFacts]:
-        """Those that are at work, and that others may wait for because of that."""
+        """Those that are at work, and that others may wait for because of that.
+
+        One whose GPU computes waits for nobody, whatever it has launched before.
+        """
         charged = {id(charge.rank) for charge in self.charges}
         return [
             rank
             for at, rank in enumerate(self.live)
-            if (rank.at_work or self.running)
-            and at not in self.waiting
+            if (rank.computes or ((rank.at_work or self.running) and at not in self.waiting))
             and (id(rank) in charged or not charged)
         ]
 

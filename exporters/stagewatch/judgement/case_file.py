@@ -18,7 +18,15 @@ from typing import IO, Any
 from stagewatch.core.errors import SourceError
 from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
 from stagewatch.core.words import printable
-from stagewatch.judgement.facts import BLANK, Inside, KernelWait, RankFacts, RecordState
+from stagewatch.gpu.device_state import Device
+from stagewatch.judgement.facts import (
+    BLANK,
+    Inside,
+    KernelWait,
+    LibraryCall,
+    RankFacts,
+    RecordState,
+)
 from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.nccl.layout import Communicator, Transfer
@@ -256,7 +264,7 @@ def _plain(name: str, value: Any) -> Any:
         return round(value, 3)
     if isinstance(value, frozenset):
         return sorted(value)
-    if name in ("kernel_waits", "nccl"):
+    if name in ("kernel_waits", "nccl", "library_calls"):
         return [list(astuple(one)) for one in value]
     if isinstance(value, Stack):
         return [value.group, value.still, value.frame]
@@ -311,6 +319,13 @@ def _nccl(value: Any) -> tuple[Communicator, ...]:
     )
 
 
+def _library_calls(value: Any) -> tuple[LibraryCall, ...]:
+    return tuple(
+        LibraryCall(text(witness), text(group), text(op), whole(sequence), text(state))
+        for witness, group, op, sequence, state in value[:MAX_SETS]
+    )
+
+
 def _stack(value: Any) -> Stack:
     return Stack(text(value[0]), _boolean(value[1]), text(value[2]))
 
@@ -340,10 +355,12 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "calls": _seconds_by_name,
     "stages": lambda value: frozenset(map(text, value)),
     "wait_class": WaitClass,
+    "device": optional(Device),
     "record": RecordState,
     "stack": _stack,
     "kernel_waits": _kernel_waits,
     "nccl": _nccl,
+    "library_calls": _library_calls,
 }
 """How each fact is taken out of a file; each raises one of `BROKEN`."""
 _TRUTH: dict[str, Callable[[Any], Any]] = {

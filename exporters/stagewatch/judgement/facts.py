@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.limits import MARKING_SECONDS, MIN_SECONDS, STILL_SECONDS
 from stagewatch.ranks.nccl.layout import Communicator
 from stagewatch.ranks.stacks import Stack
@@ -53,6 +54,19 @@ class KernelWait:
     def beyond(self) -> str:
         """Whom or what it waits for that is no rank of its job."""
         return self.process or self.address or self.through
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """How far a rank has come in a group, by a library below its program."""
+
+    witness: str
+    """`flight_recorder` or `nccl_ras`."""
+    group: str
+    op: str
+    sequence: int
+    state: str = ""
+    """Of that collective: `scheduled`, `started` or `completed`; empty where that is not told."""
 
 
 class RecordState(str, Enum):
@@ -136,10 +150,19 @@ class RankFacts:
     """For how long it has made marks of progress without a pause, where it has begun to only
     lately."""
     gpu: str = ""
+    device: Device | None = None
+    """What its GPU does."""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
     nccl: tuple[Communicator, ...] = ()
     """What its communicators have open and have not moved in, where it runs our profiler plugin."""
+    library_calls: tuple[LibraryCall, ...] = ()
+    """How far it has come, where an agent has asked PyTorch and NCCL."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether its GPU does."""
+        return self.device is Device.WORKS
 
     @property
     def stands_alone(self) -> bool:
@@ -190,8 +213,8 @@ def silent_seconds(
 
 
 _OF_A_CLUSTER = (
-    *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds", "gpu"),
-    *("kernel_waits", "marking_seconds", "nccl"),
+    *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
+    *("gpu", "device", "kernel_waits", "marking_seconds", "nccl", "library_calls"),
 )
 """What one look at a node does not tell."""
 

@@ -9,9 +9,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.case import Case, Charge, usual_waits
 from stagewatch.judgement.facts import RankFacts, is_still
-from stagewatch.judgement.graph import Graph, Where, draw
+from stagewatch.judgement.graph import Graph, Kind, Where, draw
+from stagewatch.judgement.library_edges import add_library_waits
 from stagewatch.judgement.limits import (
     LATER_SECONDS,
     MIN_SECONDS,
@@ -20,6 +22,7 @@ from stagewatch.judgement.limits import (
 )
 from stagewatch.judgement.roles import OUTSIDE, Beside
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.record import POINT_TO_POINT
 
 _BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 
@@ -38,6 +41,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         if rank.rank in others.awaited
     }
     graph = draw(live, asked, others.whole, others.shared)
+    add_library_waits(live, graph)
     graph.through |= {at for at in asked if live[at].rank in others.through}
     found, holding = _by_collectives(live, graph)
     case = Case(
@@ -274,6 +278,8 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
     stored = [place for place in free if live[place].wait_class is WaitClass.IO]
     if stored and 2 * others.stored <= others.live:
         return _charged(stored, "io_blocked")
+    if by_device := _by_device(live, graph):
+        return by_device
     unseen = {
         place
         for place in free
@@ -282,6 +288,23 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
     if elsewhere := _elsewhere(live, others) & unseen:
         return _charged(sorted(elsewhere), "stage_differs")
     return _charged(_alone(live) & unseen, "stack_differs")
+
+
+def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
+    """Whose GPU is lost; or, where all members are inside of a collective, the few on whose GPUs no
+    kernel runs, while those of all others spin, as they do that wait for these."""
+    lost = [at for at, rank in enumerate(live) if rank.device is Device.LOST and rank.overdue]
+    if lost:
+        return _charged(lost, "device_lost")
+    found: Charges = {}
+    for edge in graph.edges:
+        if edge.kind is Kind.TOGETHER and edge.group != POINT_TO_POINT:
+            does = {at: live[at].device for at in sorted(edge.waiters)}
+            idle = [at for at, device in does.items() if device is Device.IDLE]
+            spin = [at for at, device in does.items() if device is Device.SPINS]
+            if len(spin) > len(idle) and len(spin) + len(idle) == len(does):
+                found |= dict.fromkeys(idle, ("device_idle", edge.group, edge.op))
+    return found
 
 
 def _elsewhere(live: Sequence[RankFacts], others: Beside) -> set[int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from stagewatch.core.errors import SourceError
+from stagewatch.gpu.device_state import Device
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import Inside, RankFacts, RecordState, seems_still, silent_seconds
@@ -63,8 +64,15 @@ class _Role:
 class Observer:
     """Keeps the last few samples of the ranks that it is shown."""
 
-    def __init__(self, proc: Procfs, limits: Limits = DEFAULT) -> None:
+    def __init__(
+        self,
+        proc: Procfs,
+        limits: Limits = DEFAULT,
+        device: Callable[[str], str] = lambda uuid: "",
+    ) -> None:
+        """`device` says what a GPU does, by its UUID."""
         self._limits = limits
+        self._device = device
         self._sampler = Sampler(proc)
         self._windows: dict[int, deque[Sample]] = {}
 
@@ -96,6 +104,7 @@ class Observer:
                 self._windows.get(rank.pid, ()),
                 roles[rank.job_id, rank.role],
                 self._limits,
+                device=self._device(rank.gpu),
                 full=full,
             )
             for rank in here
@@ -145,7 +154,13 @@ def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> Fa
 
 
 def _facts(
-    rank: Rank, window: Sequence[Sample], shown: _Role, limits: Limits, *, full: bool
+    rank: Rank,
+    window: Sequence[Sample],
+    shown: _Role,
+    limits: Limits,
+    *,
+    device: str,
+    full: bool,
 ) -> RankFacts:
     record = rank.record
     lane = record.training if record else None
@@ -197,6 +212,7 @@ def _facts(
         at_work=wait_class is WaitClass.COMPUTE,
         step_age_seconds=max(0.0, now - began) if began is not None else None,
         storage_wait_seconds=waited,
+        device=Device(device) if device and alive else None,
     )
 
 

@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import (
     Inside,
     KernelWait,
+    LibraryCall,
     RankFacts,
     seems_still,
     silent_seconds,
@@ -47,6 +49,7 @@ METRICS = (
     "rl_rank_storage_wait_seconds",
     "rl_rank_stage_open_seconds",
     "rl_rank_wait_class",
+    "rl_rank_device_state",
     "rl_rank_step",
     "rl_rank_step_age_seconds",
     "rl_rank_unmarked",
@@ -62,6 +65,7 @@ METRICS = (
     "rl_rank_connection_info",
     "rl_rank_nccl_operation",
     "rl_rank_nccl_wait_info",
+    "rl_rank_library_collective",
     "rank:rl_straggler:ratio",
 )
 """What facts are made of."""
@@ -330,6 +334,12 @@ def _wait_class(labels: Mapping[str, str]) -> WaitClass:
     return WaitClass(name) if name in WaitClass._value2member_map_ else WaitClass.UNKNOWN
 
 
+def _device(labels: Mapping[str, str]) -> Device | None:
+    """Likewise."""
+    name = labels.get("state", "")
+    return Device(name) if name in Device._value2member_map_ else None
+
+
 # ---- From series to facts -----------------------------------------------------------------------
 
 
@@ -388,6 +398,7 @@ class _Tables:
         self._job = job
         several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
         several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info"}
+        several.add("rl_rank_library_collective")
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.up = self._one["rl_rank_up"]
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
@@ -402,6 +413,13 @@ class _Tables:
         self._nccl = _communicators(
             job.by["rl_rank_nccl_operation"], job.by["rl_rank_nccl_wait_info"]
         )
+
+        self._library: defaultdict[RankKey, list[LibraryCall]] = defaultdict(list)
+        for labels, value in job.by["rl_rank_library_collective"]:
+            names = ("witness", "group", "op", "state")
+            witness, group, op, state = (labels.get(name, "") for name in names)
+            told = LibraryCall(witness, group, op, int(value), state)
+            self._library[rank_key(labels)].append(told)
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
         """What is known of one rank."""
@@ -459,8 +477,10 @@ class _Tables:
             behind=self._value("rank:rl_straggler:ratio", key) is not None,
             unmarked=bool(self._value("rl_rank_unmarked", key)),
             gpu=info.get("uuid", ""),
+            device=None if gone else _device(self._labels("rl_rank_device_state", key)),
             kernel_waits=tuple(sorted(self._waits.get(key, ()), key=repr)),
             nccl=tuple(sorted(self._nccl.get(key, ()), key=lambda one: one.id)),
+            library_calls=tuple(sorted(self._library.get(key, ()), key=repr)),
         )
 
     def _value(self, name: str, key: RankKey) -> float | None:

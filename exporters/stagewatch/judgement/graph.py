@@ -60,6 +60,9 @@ class Kind(str, Enum):
     """Their GPUs have not begun it."""
     NO_BYTES = NO_BYTES
     """They send nothing, or the network does not bring it."""
+    BELOW = "below"
+    """A library below the program tells that the targets have not enqueued, or not begun, what the
+    waiters have."""
     TOGETHER = "together"
     """No targets: all members are inside, so that none of them waits for a rank."""
 
@@ -82,6 +85,8 @@ class Edge:
     """What does not come of the targets, in NCCL: `bytes`, or a `buffer` for those of waiters."""
     over: str = ""
     """The network device that does not bring it, where only one can be meant."""
+    witness: str = ""
+    """What the targets have not done, and who tells it, in words; of `BELOW`."""
 
 
 @dataclass(slots=True)

@@ -172,8 +172,9 @@ class _Job:
         return None
 
     def _at_work(self, case: Case) -> Excuse | None:
-        seconds = self.limits.young_seconds if case.young else WORKING_SECONDS
+        usual = self.limits.young_seconds if case.young else WORKING_SECONDS
         for rank in case.workers:
+            seconds = self.limits.eval_seconds if rank.computes else usual
             if rank.late_seconds is not None and rank.late_seconds < seconds:
                 return Excuse("computing", rank)
         return None

@@ -4,7 +4,7 @@ earlier runs of it.
 A step's time is what its ranks spend in stages that belong to a step, as a mean of an hour and of
 the ranks, over the steps of that hour (`alerts/slow-jobs.rules.yaml`).  Its parts are work and
 waiting by stage (docs/slow-ranks.md); waiting for batches of data is a part of some stage's work,
-and is told beside it.
+waiting for the device of some stage's waiting, and both are told beside it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ SLOW_RANK_SECONDS = 3600.0
 BEST_HOURS, EARLIER = "best_hours", "earlier_runs"
 WORDS = {
     "data": "Waiting for data is %s of what it has grown by.",
+    "device": "Waiting for devices is %s of what it has grown by.",
     "waiting": "Waiting in collectives is %s of what it has grown by.",
     "work": "Work in STAGE is %s of what it has grown by.",
 }
 """What most of the lost time went to, as `printf` has it in Python and in alerts alike."""
 
 Parts = Mapping[tuple[str, str], float]
-"""Seconds of a step by stage and part (`work`, `waiting` or `data`)."""
+"""Seconds of a step by stage and part (`work`, `waiting`, `data` or `device`)."""
 
 
 class Kind(NamedTuple):
@@ -116,15 +117,17 @@ def usual(runs: Collection[float]) -> float | None:
 
 
 def causes(lost: Parts, lost_seconds: float) -> list[Cause]:
-    """What most of the lost time went to.  Waiting for data is a part of some stage's work."""
+    """What most of the lost time went to.  Waiting for data is a part of some stage's work, waiting
+    for the device of some stage's waiting."""
     if lost_seconds <= 0:
         return []
     sums: defaultdict[str, float] = defaultdict(float)
     for (_, part), seconds in lost.items():
         sums[part] += seconds
+    sums["waiting"] -= sums["device"]
     found = [
         Cause(part, "", sums[part] / lost_seconds)
-        for part in ("data", "waiting")
+        for part in ("data", "device", "waiting")
         if sums[part] / lost_seconds > CAUSE_SHARE
     ]
     if not any(one.cause == "data" for one in found):

@@ -104,6 +104,7 @@ _LABELS = {
     Kind.NOT_LAUNCHED.value: "not launched by {them}",
     Kind.NOT_BEGUN.value: "not begun on the GPU of {them}",
     Kind.NO_BYTES.value: "{them} {do} not exchange bytes",
+    Kind.BELOW.value: "{them} {do} not come to it, below Python",
     Kind.AMBIGUOUS.value: "two groups of one name",
     Kind.TOGETHER.value: "all have come",
     Kind.ELSEWHERE.value: "not in sight",
@@ -218,6 +219,18 @@ def _in_nccl(wait: Wait, who: str, part: str = "") -> str:
     return f"{whose} {verb} in NCCL, in {what(wait.op, wait.sequence, wait.group)},"
 
 
+def _below(wait: Wait, who: str, them: str) -> str:
+    """A program that says something else is told, too."""
+    where = what(wait.op, wait.sequence, wait.group)
+    have = _plural(wait.targets, "has", "have")
+    it_waits = f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {them}"
+    inside = any(wait.group in rank.inside for rank in wait.targets)
+    program = _plural(wait.targets, "its program says", "their programs say")
+    it = _plural(wait.targets, "it", "they")
+    but = f"; {program} that {it} {have} entered it" if inside else ""
+    return f"{it_waits}, which {have} {wait.witness}{but}"
+
+
 def _ambiguous(wait: Wait, who: str, _: str) -> str:
     where = what(wait.op, wait.sequence, wait.group)
     return (
@@ -268,6 +281,7 @@ _SAID: dict[str, Callable[[Wait, str, str], str]] = {
     Kind.NOT_LAUNCHED.value: _not_launched,
     Kind.NOT_BEGUN.value: _not_begun,
     Kind.NO_BYTES.value: _no_bytes,
+    Kind.BELOW.value: _below,
     Kind.AMBIGUOUS.value: _ambiguous,
     Kind.TOGETHER.value: _together,
     GONE: _gone,

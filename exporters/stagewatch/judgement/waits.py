@@ -49,6 +49,8 @@ class Wait:
     """As an edge has it."""
     over: str = ""
     """The network device that brings nothing."""
+    witness: str = ""
+    """What the targets have not done, and who tells it; of `Kind.BELOW`."""
 
     @property
     def seen(self) -> bool:
@@ -86,6 +88,7 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
         edge.sequence,
         lacks=edge.lacks,
         over=edge.over,
+        witness=edge.witness,
     )
     if edge.group == POINT_TO_POINT:
         return _message(wait, verdict)
@@ -183,16 +186,8 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
     for wait in waits:
         apart = wait.waiters[0].role if wait.group in OF_A_ROLE else ""
         targets = frozenset(map(key, wait.targets))
-        what = (
-            wait.kind,
-            wait.group,
-            wait.op,
-            wait.sequence,
-            wait.beyond,
-            wait.over,
-            targets,
-            apart,
-        )
+        told = wait.beyond, wait.over, wait.witness
+        what = (wait.kind, wait.group, wait.op, wait.sequence, told, targets, apart)
         by_target.setdefault(what, []).append(wait)
     return [
         replace(alike[0], waiters=tuple(rank for wait in alike for rank in wait.waiters))

@@ -167,6 +167,11 @@ MEANING = {
     ),
     "livelock": ("makes marks of progress but no steps", "make marks of progress but no steps"),
     "io_blocked": ("waits for storage", "wait for storage"),
+    "device_idle": (
+        "has entered it, and its GPU runs no kernel, while those of the others wait in theirs",
+        "have entered it, and their GPUs run no kernel, while those of the others wait in theirs",
+    ),
+    "device_lost": ("has lost its GPU", "have lost their GPUs"),
     "circle": ("waits for itself", "wait for each other"),
     "odd_one_out": ("is stopped by a signal", "are stopped by a signal"),
     "stack_differs": ("is in other code than all others", "are in other code than all others"),

@@ -59,6 +59,13 @@ STORAGE_WAIT = gauge(
 )
 STORAGE_WAIT_SECONDS = 10.0
 """Shorter waits come and go in a healthy job."""
+DEVICE = gauge(
+    "rl_rank_device_state",
+    "1 for what the rank's GPU does, in the mean of 10 s: works (its tensor cores or memory are "
+    "active, or it draws as much power), moves (bytes alone), spins (kernels run and do neither), "
+    "idle (none runs), lost. Absent where that cannot be told, as of a GPU of several processes.",
+    (*RANK_LABELS, "state"),
+)
 THREADS = gauge(
     "rl_rank_threads",
     "Threads of the rank's process; those that only grow are a leak.",
@@ -78,10 +85,13 @@ class RanksCollector(Collector):
         proc: Procfs,
         *,
         clock: Callable[[], float] = time.monotonic,
+        device: Callable[[str], str] = lambda uuid: "",
     ) -> None:
+        """`device` says what a GPU does, by its UUID."""
         self._ranks = ranks
         self._proc = proc
         self._clock = clock
+        self._device = device
         self._sampler = Sampler(proc)
         self._windows: dict[tuple[int, int | None], deque[Sample]] = {}
 
@@ -124,6 +134,8 @@ class RanksCollector(Collector):
         if rank.life is Life.GONE:
             out.add(WAIT_CLASS, 1, *key, WaitClass.GONE.value)
             return
+        if device := self._device(rank.gpu):
+            out.add(DEVICE, 1, *key, device)
         if look is None:
             out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
             return
@@ -146,7 +158,7 @@ def _text(number: int | None) -> str:
 
 
 def _build(options: NoOptions, context: NodeContext) -> RanksCollector:
-    return RanksCollector(context.ranks, context.proc)
+    return RanksCollector(context.ranks, context.proc, device=context.gpus.state)
 
 
 SPEC = CollectorSpec(

@@ -1,7 +1,8 @@
-"""How long each rank has worked and how long it was inside of collectives, by stage.
+"""How long each rank has worked and how long it has waited in collectives and for its device, by
+stage.
 
 All ranks take equally long for a step of a synchronous job; what differs is how much they wait.
-What a rank's training thread spends outside of collectives is its own work.
+What a rank's training thread spends outside of these waits is its own work.
 """
 
 from __future__ import annotations
@@ -17,20 +18,27 @@ _LABELS = (*RANK_LABELS, "stage")
 
 WORKED = counter(
     "rl_rank_worked_seconds_total",
-    "Time that the rank's training thread has spent outside of collectives while the stage was its "
-    "innermost open one, up to now.",
+    "Time that the rank's training thread has spent outside of collectives and without waiting for "
+    "its device while the stage was its innermost open one, up to now.",
     _LABELS,
 )
 WAITED = counter(
     "rl_rank_waited_seconds_total",
-    "Time that the rank's training thread has spent inside of collectives while the stage was its "
-    "innermost open one, up to now: it waits for its peers there, or for the transport.",
+    "Time that the rank's training thread has spent inside of collectives, or waiting for its "
+    "device, while the stage was its innermost open one, up to now: it waits for its peers there, "
+    "for the transport or for kernels.",
     _LABELS,
 )
 DATA_WAIT = counter(
     "rl_rank_data_wait_seconds_total",
     "Time that the rank's training thread has waited for batches of a PyTorch DataLoader, up to "
     "now; it counts as work.",
+    RANK_LABELS,
+)
+DEVICE_WAIT = counter(
+    "rl_rank_device_wait_seconds_total",
+    "Time that the rank's training thread has waited for its device, as in synchronize() or "
+    ".item(), up to now; rl_rank_waited_seconds_total holds it as well.",
     RANK_LABELS,
 )
 STEPS = counter(
@@ -47,7 +55,8 @@ STEP_TIME_SQUARED = counter(
 )
 STEP_WORK = counter(
     "rl_rank_step_work_seconds_total",
-    "Time in these steps that the rank's training thread has spent outside of collectives.",
+    "Time in these steps that the rank's training thread has spent outside of collectives, and not "
+    "waiting for its device.",
     RANK_LABELS,
 )
 STEP_WORK_SQUARED = counter(
@@ -106,7 +115,7 @@ class OwnWork:
     def __init__(self) -> None:
         self._steps: dict[str, StepSums] = {}
         self._shown: dict[str, dict[str, tuple[int, int]]] = {}
-        self._data: dict[str, int] = {}
+        self._waits: dict[str, tuple[int, int]] = {}
 
     def add(self, out: Samples, records: list[RankRecord], now: float) -> None:
         """Take in the records of all ranks that are there, and forget all others.
@@ -116,7 +125,7 @@ class OwnWork:
         little less: the higher figure stays until time has caught up with it.
         """
         before, self._shown = self._shown, {}
-        data_before, self._data = self._data, {}
+        waits_before, self._waits = self._waits, {}
         steps_before, self._steps = self._steps, {}
         for record in records:
             old = before.get(record.name, {})
@@ -127,10 +136,12 @@ class OwnWork:
                 key = record.job_id, record.role, record.rank, stage
                 out.add(WORKED, worked / 1e9, *key)
                 out.add(WAITED, waited / 1e9, *key)
-            data = max(_data_wait(record, int(now * 1e9)), data_before.get(record.name, 0))
-            self._data[record.name] = data
-            if data:
-                out.add(DATA_WAIT, data / 1e9, record.job_id, record.role, record.rank)
+            waits = _waits(record, int(now * 1e9))
+            data, device = map(max, waits, waits_before.get(record.name, (0, 0)))
+            self._waits[record.name] = data, device
+            for metric, waited in ((DATA_WAIT, data), (DEVICE_WAIT, device)):
+                if waited:
+                    out.add(metric, waited / 1e9, record.job_id, record.role, record.rank)
             self._steps[record.name] = steps = steps_before.get(record.name, StepSums())
             if record.training is not None:
                 steps.take(record.training.steps, int(now * 1e9))
@@ -164,11 +175,18 @@ def _own_work(record: RankRecord, now: int) -> dict[str, tuple[int, int]]:
     return work
 
 
-def _data_wait(record: RankRecord, now: int) -> int:
-    """Nanoseconds that the training thread has waited for data, at a time in nanoseconds."""
+def _waits(record: RankRecord, now: int) -> tuple[int, int]:
+    """Nanoseconds that the training thread has waited for data, and for its device, at a time in
+    nanoseconds."""
     lane = record.training
     if lane is None:
-        return 0
-    if lane.batches >= 0:
-        return min(lane.batches, now)
-    return max(0, lane.batches + now) if record.life is Life.ALIVE else 0
+        return 0, 0
+    alive = record.life is Life.ALIVE
+    return _up_to(now, lane.batches, alive=alive), _up_to(now, lane.device, alive=alive)
+
+
+def _up_to(now: int, waited: int, *, alive: bool) -> int:
+    """What a word that is negative during a wait holds at a time."""
+    if waited >= 0:
+        return min(waited, now)
+    return max(0, waited + now) if alive else 0

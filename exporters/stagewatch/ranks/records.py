@@ -99,13 +99,14 @@ class Lane:
     step: int | None
     times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Nanoseconds by stage while it was the thread's innermost one: between marks of progress, and
-    of those inside of collectives (negative: as `T_WAITED` has it)."""
+    of those inside of collectives or waiting for the device (negative: as `T_WAITED` has it)."""
     batches: int = 0
     """Nanoseconds that the thread has waited for batches of data (negative likewise)."""
+    device: int = 0
+    """Nanoseconds that it has waited for its device (negative likewise)."""
     steps: tuple[tuple[int, int], ...] = ()
-    """When its latest steps began, in order, and how long it had waited in collectives by then:
-    nanoseconds of `CLOCK_BOOTTIME` and of waiting (negative: no step begins or ends here that can
-    be measured)."""
+    """When its latest steps began, in order, and how long it had waited by then: nanoseconds of
+    `CLOCK_BOOTTIME` and of waiting (negative: no step begins or ends here that can be measured)."""
 
     @property
     def step_began(self) -> float | None:
@@ -477,6 +478,7 @@ def _lane(raw: bytes, words: memoryview, rest: bytes, base: int) -> Lane:
         step=_step(words[base + layout.L_STEP]),
         times=_times(words, base),
         batches=int.from_bytes(rest[batches : batches + WORD], "little", signed=True),
+        device=words[base + layout.L_DEVICE],
         steps=_steps(rest, layout.STEPS_AT - WORK_AT + index * _STEPS.size),
     )
 

@@ -14,9 +14,11 @@ exit status: that of the command; 126 or 127 where it cannot be run
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +40,8 @@ INSPECTOR = {
 """Prometheus' text, which does not grow, where the agent's collector reads it."""
 LOADER = Path(__file__).parents[1] / "client" / "loader"
 """For the `PYTHONPATH` of every process of a job."""
+PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+BUFFER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     environ = environment({**os.environ, **nccl(arguments.nccl)}, arguments.job)
     logging.disable()  # lines would stand among the command's
     records = Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY)
+    recorder = flight_recorder(os.environ)
     ranks = Ranks(records, Procfs(), tell=_tell)
     try:
         status = run_child(command, environ, ranks.look)
@@ -72,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 127 if isinstance(error, FileNotFoundError) else 126
     finally:
         ranks.close()
+        _remove_pipes(recorder.get(PIPE))
     return end_alike(status)
 
 
@@ -107,3 +113,26 @@ def environment(environ: Mapping[str, str], job: str) -> dict[str, str]:
         "STAGEWATCH_RUN_ID": f"run-{os.getpid()}-{os.uname().nodename}",
     }
     return {**environ, **added, **({"STAGEWATCH_JOB_ID": job} if job else {})}
+
+
+def flight_recorder(environ: Mapping[str, str]) -> dict[str, str]:
+    """Lets PyTorch's flight recorder keep the latest collectives and be asked for them by a pipe,
+    unless the user has said how; `incidents.flight_recorder` asks it.
+
+    The pipes lie in /tmp, which all nodes have: PyTorch ends its watchdog where it cannot make
+    them.  Nobody else can guess their names, and take them.
+    """
+    if PIPE in environ:
+        return {}
+    added = {PIPE: f"/tmp/stagewatch-fr-{secrets.token_hex(8)}-"}  # noqa: S108
+    if not environ.keys() & {"TORCH_FR_BUFFER_SIZE", BUFFER}:
+        added[BUFFER] = "2000"
+    return added
+
+
+def _remove_pipes(prefix: str | None) -> None:
+    """Those on this node that a killed rank has left."""
+    if prefix is not None:
+        for pipe in Path(prefix).parent.glob(f"{Path(prefix).name}*.pipe"):
+            with contextlib.suppress(OSError):
+                pipe.unlink()

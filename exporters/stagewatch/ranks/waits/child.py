@@ -25,9 +25,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.processes import die_with_parent
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import ProcessStat, Procfs
-from stagewatch.ranks.waits.busy import MIN_SAMPLES, Samples, libraries
 from stagewatch.ranks.waits.edges import Edges
-from stagewatch.ranks.waits.futexes import MAX_MAP_BYTES
 from stagewatch.ranks.waits.model import (
     Connection,
     Kind,
@@ -40,7 +38,7 @@ from stagewatch.ranks.waits.model import (
 )
 from stagewatch.ranks.waits.naming import Name, name_of
 from stagewatch.ranks.waits.system_calls import Call, Role, calls
-from stagewatch.ranks.waits.threads import Thread, Threads, look, read
+from stagewatch.ranks.waits.threads import Thread, Threads, look
 
 T = TypeVar("T")
 
@@ -57,10 +55,6 @@ MAX_STEPS = 3
 """From the processes asked for to the last that is followed."""
 MAX_PROCESSES = 256
 MAX_ALL_THREADS = 8192
-MAX_SAMPLED = 8
-"""Threads of one process that are sampled where they run."""
-MAX_NAME = 80
-"""Characters of the name of a library."""
 MAX_CONNECTIONS = 256
 """Asked for."""
 UNHURRIED_SECONDS = 2.0
@@ -103,7 +97,6 @@ class _Subject:
     threads: Threads
     waits: dict[int, Wait] = field(default_factory=dict)
     name: Name = field(default_factory=Name)
-    runs_in: tuple[tuple[str, float], ...] = ()
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +122,6 @@ class _Look:
         self._subjects: dict[int, _Subject] = {}
         self._wanted = wanted
         self._asked = [target[:2] for target in question["targets"]]
-        self._samples: Samples | None = None
         self._connections: list[list[str]] = question["connections"]
         self._connected: list[int] = question["connected"]
 
@@ -140,15 +132,12 @@ class _Look:
             owners = {pid for one in connections for pid in one.owners}
             self._follow({**dict.fromkeys(sorted(owners), 0), **self._wanted})
             began = time.monotonic()
-            self._sample()
             for pid, subject in self._subjects.items():
                 subject.name = self._name(pid, subject)
             time.sleep(max(0.0, self._apart - (time.monotonic() - began)))
             return self._lasted(connections, began)
         finally:
             self._edges.close()
-            if self._samples is not None:
-                self._samples.close()
 
     def _is(self, pid: int, start: int) -> bool:
         stat = self._processes.get(pid)
@@ -214,14 +203,6 @@ class _Look:
                 subject.waits[one.task] = wait
         return subject
 
-    def _sample(self) -> None:
-        """Sample the threads that run, until the second look."""
-        running: list[int] = []
-        for subject in self._subjects.values():
-            mine = [one.task for one in subject.threads.threads if one.state == "R"]
-            running += sorted(mine, key=subject.wanted.__ne__)[:MAX_SAMPLED]
-        self._samples = Samples(running)
-
     def _name(self, pid: int, subject: _Subject) -> Name:
         return name_of(self._proc, pid, subject.stat.session) if self._has_time() else Name()
 
@@ -232,7 +213,6 @@ class _Look:
     def _lasted(self, connections: tuple[Connection, ...], began: float) -> Waiting:
         """The second look, and what is the same in both."""
         again = self._proc.stats(self._subjects)
-        self._read_samples()
         processes: dict[int, Process] = {}
         waits: list[Wait] = []
         for pid, subject in self._subjects.items():
@@ -262,17 +242,6 @@ class _Look:
             (*self._left_out, *self._edges.holders.left_out()),
         )
 
-    def _read_samples(self) -> None:
-        """Where the busiest thread of each process ran."""
-        seen = self._samples.read() if self._samples else {}
-        for pid, subject in self._subjects.items():
-            mine = [seen[one.task] for one in subject.threads.threads if one.task in seen]
-            busiest = max(mine, key=len, default=[])
-            if len(busiest) >= MIN_SAMPLES and self._has_time():
-                path = f"{self._proc.root}/{pid}/maps"
-                maps = self._proc.patiently(pid, partial(read, path, MAX_MAP_BYTES))
-                subject.runs_in = libraries(busiest, maps or b"")
-
     def _not_seen(self, pid: int, start: int) -> Process:
         """A process that was asked for and does not answer, or has ended."""
         if pid in self._wanted:
@@ -284,8 +253,6 @@ class _Look:
     def _process(self, pid: int, subject: _Subject, state: State, cores: float) -> Process:
         descriptors = self._edges.holders.lacking(pid)
         lacking = (*subject.threads.lacking, descriptors, *subject.name.lacking)
-        if state is State.RUNNING and not subject.runs_in and self._samples:
-            lacking += (self._samples.problem,)
         if subject.stat.threads > len(subject.threads.threads) > 0:
             lacking += (f"its threads beyond the first {len(subject.threads.threads)}",)
         uid = self._proc.uid(pid)
@@ -303,7 +270,6 @@ class _Look:
             thread=subject.wanted,
             cores=round(max(0.0, cores), 3),
             steps=subject.steps,
-            runs_in=tuple((printable(name, MAX_NAME), share) for name, share in subject.runs_in),
             lacking=tuple(filter(None, lacking)),
         )
 

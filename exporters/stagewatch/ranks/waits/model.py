@@ -175,9 +175,6 @@ class Process:
     """CPU time between the looks, as a number of cores."""
     steps: int = 0
     """How many waits lead to it from the processes that were asked for."""
-    runs_in: tuple[tuple[str, float], ...] = ()
-    """Of one that runs: the libraries that its busiest thread was seen in, with its share in each;
-    `busy.doing` says what a library is busy with."""
     lacking: tuple[str, ...] = ()
     """What could not be seen, and why."""
 
@@ -241,7 +238,6 @@ def _process(told: Any) -> Process:
         thread=whole(told["thread"]),
         cores=real(told["cores"]),
         steps=whole(told["steps"]),
-        runs_in=_some(told["runs_in"], _share),
         lacking=_some(told["lacking"], text),
     )
 
@@ -282,11 +278,6 @@ def _some(told: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
     if type(told) not in (list, tuple) or len(told) > MAX_ITEMS:
         raise ValueError("it is no list, or too long")
     return tuple(read(one) for one in told)
-
-
-def _share(told: Any) -> tuple[str, float]:
-    name, share = told
-    return text(name), real(share)
 
 
 def _flag(told: Any) -> bool:

@@ -1,0 +1,152 @@
+"""Records how long a rank waits for its device inside of PyTorch.
+
+A call that launches work on a GPU returns at once; the CPU waits later, where it needs a result.
+There a slow rank's peers wait for it, so this is no work of their own.  Two looks at the clock a
+call, and nothing else: no event, no synchronisation that the program does not make itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from stagewatch.client import _api
+from stagewatch.client._harmless import step_aside, warn_once
+from stagewatch.client._imports import when_imported
+
+DEVICE = {
+    "torch.cuda": ("synchronize",),
+    "torch.cuda.streams.Stream": ("synchronize",),
+    "torch.cuda.streams.Event": ("synchronize",),
+    "torch.accelerator": ("synchronize",),
+}
+"""Functions that return once a device has done what it was given, by where they are."""
+TENSOR = ("__bool__", "__float__", "__int__", "cpu", "item", "nonzero", "tolist")
+"""Methods of a tensor that need what is in it; one on the CPU has it."""
+PINNED = "torch.utils.data._utils.pin_memory"
+"""Has `pin_memory`, which copies a batch of data into memory that the device reads."""
+_SUBJECT = "watch_device"
+_MISSING = object()
+
+
+def watch_device(torch: ModuleType | None) -> Callable[[], None]:
+    """Record what the training thread waits for its device, if there is a PyTorch.
+
+    A second call changes nothing.  Returns a function that stops the recording.  Never raises.
+    """
+    watch = _Watch()
+    try:
+        if torch is not None:
+            watch.start(torch)
+    except Exception as error:
+        warn_once(_SUBJECT, f"waits for the device are not recorded: {error}", _SUBJECT)
+        watch.stop()
+    return watch.stop
+
+
+class _Watch:
+    """What was replaced."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._give_up: Callable[[], None] = lambda: None
+
+    def start(self, torch: Any) -> None:
+        compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+        for place, names in DEVICE.items():
+            owner = _owner(place)
+            for name in names:
+                self._replace(owner, name, _waiting(compiling))
+        for name in TENSOR:
+            here = _waiting(compiling, unless=_is_here, traced=_inherited(torch.Tensor, name))
+            self._replace(torch.Tensor, name, here)
+        self._replace(torch, "nonzero", _waiting(compiling, unless=_is_here))
+        self._give_up = when_imported(PINNED, self._start_pinning)
+
+    def _start_pinning(self, module: ModuleType) -> None:
+        self._replace(module, "pin_memory", _waiting(lambda: False))
+
+    def stop(self) -> None:
+        """Put everything back that nobody has replaced since."""
+        self._give_up()
+        while self._replaced:
+            owner, name, old, new = self._replaced.pop()
+            if vars(owner).get(name) is new:
+                if old is _MISSING:  # inherited
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, old)
+
+    def _replace(
+        self, owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
+        function = getattr(owner, name, None)
+        if function is None or hasattr(function, "__stagewatch__"):
+            return
+        new: Any = functools.wraps(function)(wrap(function))
+        new.__stagewatch__ = True
+        old = vars(owner).get(name, _MISSING)
+        setattr(owner, name, new)
+        self._replaced.append((owner, name, old, new))
+
+
+def _waiting(
+    compiling: Callable[[], bool],
+    unless: Callable[..., bool] = lambda *_, **__: False,
+    traced: Callable[..., Any] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The thread waits for its device during a call, unless that has nothing to wait for.
+
+    `traced` takes its place while PyTorch compiles.
+    """
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        compiled = traced or original
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                return compiled(*args, **kwargs)
+            recorder = _api._recorder
+            if recorder is None or unless(*args, **kwargs):
+                return original(*args, **kwargs)
+            lane = recorder.wait_for_device()
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
+            finally:
+                if lane is not None and recorder is _api._recorder:
+                    recorder.device_done(lane)
+
+        return wrapped
+
+    return wrap
+
+
+def _inherited(owner: Any, name: str) -> Callable[..., Any] | None:
+    """A method as the compiler knows it: by its name, of the base; `None` where it is not there."""
+    if name in vars(owner):
+        return None
+
+    def inherited(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(super(owner, self), name)(*args, **kwargs)
+
+    return inherited
+
+
+def _is_here(*args: Any, **kwargs: Any) -> bool:
+    """Whether the tensor of a call is on the CPU, or is none."""
+    try:
+        return args[0].is_cpu is not False  # a subclass may answer whatever it likes
+    except Exception:
+        return True
+
+
+def _owner(place: str) -> Any:
+    """A module, or a class of one, that has been imported; `None` where there is none."""
+    module, _, name = place.rpartition(".")
+    return sys.modules.get(place) or getattr(sys.modules.get(module), name, None)
