@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from tests.as_installed import (
     status,
     systemd,
 )
-from tests.node_agent import NodeAgent
+from tests.node_agent import NodeAgent, Series
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -289,3 +290,33 @@ def test_without_its_keeper_the_agent_ends_to_be_begun_anew(installed: Installed
         child.kill()
     wait_for(lambda: installed.agent.process.poll() is not None, "the end of the agent")
     assert "the keeper of privileges has ended" in installed.agent.log.read_text()
+
+
+@pytest.mark.parametrize("command", ["inspect", "check-config"])
+def test_commands_of_a_user_tell_what_he_cannot_see(node: Node, command: str) -> None:
+    told = subprocess.run(
+        as_user(node.directory / f"user-{command}", FIRST_UID + 21,
+                sys.executable, "-m", "stagewatch.cli", command),
+        capture_output=True, text=True, env=clean_environ({"HOME": "/"}), check=False,
+    )  # fmt: skip
+    assert re.search(r"\d+ processes of other users cannot be read: that takes CAP_", told.stderr)
+    assert "Traceback" not in told.stderr
+
+
+def test_every_collector_succeeds_that_does_as_root(node: Node, installed: Installed) -> None:
+    def states(series: Series) -> dict[tuple[str, str], float]:
+        return {
+            (name, dict(pairs)["collector"]): value
+            for (name, pairs), value in series.items()
+            if name in ("stagewatch_collector_success", "stagewatch_collector_no_data")
+        }
+
+    wait_for(
+        lambda: states(node.root.series()) == states(installed.agent.series()),
+        "the same collectors succeed",
+    )
+    for name in ("stagewatch_kmsg_readable", "stagewatch_processes_denied"):
+        wait_for(
+            lambda name=name: node.root.value(name) == installed.agent.value(name),  # type: ignore[misc]
+            f"the same {name}",
+        )

@@ -15,6 +15,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.faults.markers import Marker, write_marker
+from stagewatch.record import FILE_SIZE
 from tests.fakes.nvml import FakeNvml
 from tests.node_agent import TRAINER, NodeAgent
 from tests.waiting import wait_for
@@ -136,3 +137,34 @@ def _state(agent: NodeAgent, collector: str) -> bool | None:
         return True
     success = agent.value("stagewatch_collector_success", collector=collector)
     return None if success is None else bool(success)
+
+
+def test_a_killed_rank_is_down_and_the_other_goes_on(
+    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    for rank in ("0", "1"):
+        wait_for(lambda rank=rank: agent.value("rl_rank_up", rank=rank) == 1, "the rank is seen")
+    last = agent.value("rl_rank_step", rank="0") or 0
+    ranks[0].kill()
+    wait_for(lambda: agent.value("rl_rank_up", rank="0") == 0, "the killed rank is down")
+    assert (agent.value("rl_rank_step", rank="0") or 0) >= last
+    assert agent.value("rl_rank_wait_class", rank="0", **{"class": "gone"}) == 1
+    step = agent.value("rl_rank_step", rank="1") or 0
+    wait_for(lambda: (agent.value("rl_rank_step", rank="1") or 0) > step, "the other goes on")
+
+
+def test_hostile_records_are_counted_and_harm_nothing(
+    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    wait_for(lambda: agent.value("rl_rank_up", rank="0") == 1, "the rank is seen")
+    (agent.ranks / "1-00000001.rank").write_bytes(b"x" * 10)
+    (agent.ranks / "1-00000002.rank").symlink_to("/etc/passwd")
+    os.mkfifo(agent.ranks / "1-00000003.rank")
+    (agent.ranks / "1-00000004.rank").write_bytes(os.urandom(FILE_SIZE))
+    for reason in ("size", "symlink", "not_a_file", "corrupt"):
+        wait_for(
+            lambda reason=reason: agent.value("stagewatch_records_skipped", reason=reason) == 1,
+            f"the file is counted: {reason}",
+        )
+    assert agent.value("rl_rank_up", rank="0") == 1
+    assert agent.value("stagewatch_collector_success", collector="stages") == 1

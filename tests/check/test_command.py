@@ -263,3 +263,13 @@ def test_gpus_on_the_bus_are_counted(tmp_path: Path) -> None:
         (device / "class").write_text(kind + "\n")
     assert gpus_on_bus(tmp_path) == 2
     assert gpus_on_bus(tmp_path / "nothing") == 0
+
+
+def test_an_agent_that_sends_a_byte_now_and_then_does_not_hold_up_the_check(
+    python: Python,
+) -> None:
+    """Each read comes back in time; what counts is all of them together."""
+    impostor = python(IMPOSTOR)
+    impostor.said("\n")
+    done = check("--skip", "clock", port=int(impostor.output().split()[0]))
+    assert done.stdout == "warn: the node agent does not answer\n"

@@ -231,3 +231,8 @@ def test_what_an_agent_says_cannot_speak_to_the_terminal() -> None:
     facts = Facts(parse(page), NOW, on_bus=0)
     findings = judge(facts, CheckOptions(skip=("agent", "clock", "driver")))
     assert line(findings, facts, Level.DRAIN) == "drain: XID 79 on GPU ?[2J0"
+
+
+def test_agent_that_has_only_just_started_drains_nothing() -> None:
+    (finding,) = judge(Facts(parse(""), NOW, 8), CheckOptions())
+    assert (finding.check, finding.level) == ("agent", Level.WARN)

@@ -187,3 +187,25 @@ def test_an_error_of_our_own_is_still_swallowed(
     one_stage()
     one_span()
     assert record(directory).open is None
+
+
+def test_a_stage_that_two_time_outs_left_open_does_not_hang_the_program(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one comes while the first is cleared up; the program enters the stage again."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise TimeOut
+
+    stage = stagewatch.stage("rollout")
+    with monkeypatch.context() as patch:
+        patch.setattr("stagewatch.client._lane._pack_event", interrupted)
+        patch.setattr("stagewatch.client._lane.Lane.settle", interrupted)
+        with pytest.raises(TimeOut):
+            stage.__enter__()
+    with stage:
+        with monkeypatch.context() as patch:
+            patch.setattr("stagewatch.client._lane._pack_event", interrupted)
+            one_stage()  # is put in order
+        assert [frame.stage for frame in record(directory).lanes[0].frames] == ["rollout"]
+    assert record(directory).open is None

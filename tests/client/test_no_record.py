@@ -101,3 +101,22 @@ def test_without_init_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
         stagewatch.collective()
     stagewatch.close()
     assert caplog.records == []
+
+
+@needs_root
+def test_read_only_file_system(tiny_tmpfs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", tiny_tmpfs], check=True)
+    use_everything(tiny_tmpfs)
+    assert "Read-only file system" in warnings(caplog)
+
+
+def test_beginning_again_and_again_leaks_no_descriptor(record_dir: Path) -> None:
+    def descriptors() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    stagewatch.init(directory=record_dir)
+    before = descriptors()
+    for _ in range(20):
+        stagewatch.init(directory=record_dir)
+    stagewatch.close()
+    assert descriptors() <= before + 1  # a map keeps one until it is collected

@@ -170,3 +170,20 @@ def test_a_second_init_begins_a_new_record(client: Client) -> None:
     record = client.record()
     assert (record.job_id, record.role, record.rank) == ("541", "rollout", 0)
     assert record.lanes[0].marks == 0
+
+
+def test_the_first_failure_is_kept_when_others_follow(client: Client) -> None:
+    for stage, error in (
+        ("train", MemoryError("CUDA out of memory")),
+        ("cleanup", TimeoutError("Request timeout")),
+        ("cleanup", TimeoutError("Request timeout again")),
+    ):
+        with pytest.raises(type(error)), stagewatch.stage(stage):
+            raise error
+    record = client.record()
+    assert record.failures == {("train", "MemoryError"): 1, ("cleanup", "TimeoutError"): 2}
+    assert record.first_failure is not None
+    assert record.last_failure is not None
+    assert (record.first_failure.stage, record.first_failure.error) == ("train", "MemoryError")
+    assert record.last_failure.message == "Request timeout again"
+    assert record.first_failure.time <= record.last_failure.time

@@ -89,3 +89,18 @@ def test_recording_starts_no_thread_and_opens_nothing_but_the_record(
         record_dir,
     ).finish()
     assert output.split() == ["1", "1", "rank"]
+
+
+def test_a_trainer_that_changes_its_user_needs_nothing_more_of_the_disk(python: Python) -> None:
+    output = python(
+        """
+        import sys
+        import stagewatch
+        before = set(sys.modules)
+        stagewatch.init(job_id="540", rank=0, directory="/nonexistent")
+        with stagewatch.stage("train", step=1):
+            stagewatch.heartbeat(1)
+        print("new:", *(each for each in set(sys.modules) - before if "stagewatch" in each))
+        """
+    ).finish()
+    assert output.splitlines()[-1] == "new:"

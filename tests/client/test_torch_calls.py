@@ -280,3 +280,17 @@ def test_the_compiler_makes_the_same_graphs_of_what_waits_for_the_device(pair: P
     say([graphs, torch.ones(1).item(), bool(torch.ones(1)), torch.ones(2).tolist()])
     """
     assert pair(code) == [[[1, 1.0, True, [1.0, 1.0]]]] * 2
+
+
+def test_uneven_inputs_keep_the_models_counts_equal(pair: Pair) -> None:
+    code = """
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        with model.join():
+            for _ in range(2 + 2 * rank):
+                model(torch.ones(1, 2)).sum().backward()
+        collectives = record().collectives
+        say(collectives["ddp:world"], collectives["world"])
+    """
+    first, second = pair(code)
+    assert first == second
+    assert first[0] == 4

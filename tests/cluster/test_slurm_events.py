@@ -154,3 +154,19 @@ def test_counters_go_on_where_they_were_after_a_restart_of_the_agent(
     successor = Watch(slurm, tmp_path / "state" / "slurm.json")
     slurm.wait(lambda: successor.ended("FAILED", accounting=True) == 2, "both failures")
     assert successor.ended("FAILED", accounting=True) == 2
+
+
+def test_vanished_job_without_a_record_is_unknown_and_never_failed(watch: Watch) -> None:
+    """A requeued run is gone from the queue at once; how it ended only accounting says."""
+    slurm = watch.slurm
+    job = slurm.submit()
+    slurm.wait_job(job, "RUNNING")
+    watch.look()
+    slurm.run("scontrol", "requeue", job)
+    slurm.wait_job(job, "PENDING", "RUNNING")
+    found = watch.look()
+    assert found.value(slurm_events.UNACCOUNTED) == 1
+    assert watch.ended("FAILED") == 0
+    assert watch.ended("UNKNOWN") == 0
+    slurm.wait(lambda: watch.ended("REQUEUED", accounting=True) == 1, "accounting's record")
+    assert watch.look().value(slurm_events.UNACCOUNTED) == 0

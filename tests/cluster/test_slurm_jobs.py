@@ -111,3 +111,14 @@ def test_preempted_job_is_told_from_the_signal_on_while_it_uses_its_grace_time(
 def squeue(job: str, *fields: str) -> list[str]:
     """The command that prints fields of one job, each with a bar after it."""
     return ["squeue", "-h", "-j", job, f"--Format={','.join(f'{field}:|' for field in fields)}"]
+
+
+def test_forged_details_hide_indices_and_never_change_them(slurm: SlurmCluster) -> None:
+    """Where a claim does not fit what the node says, none of the node's is shown."""
+    forged = "x Nodes=h3 CPU_IDs=0 Mem=100 GRES=gpu:h200:1(IDX:7)"
+    honest = slurm.submit("-w", "h3", "--gres=gpu:h200:2", user="games")
+    forger = slurm.submit("-w", "h3", "--gres=gpu:h200:3", f"--job-name={forged}")
+    for job in (honest, forger):
+        slurm.wait_job(job, "RUNNING")
+    found = placement(look(slurm, indices=True))
+    assert found == {(honest, "h3"): "", (forger, "h3"): ""}

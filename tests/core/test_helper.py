@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from stagewatch.core.children.helper import Helper, JobSpec
-from stagewatch.core.children.start import PACKAGES
+from stagewatch.core.children.start import PACKAGES, popen
 from stagewatch.core.errors import SourceError, Stuck
 from tests.waiting import wait_for
 
@@ -158,3 +159,53 @@ def test_collectors_share_one_process_and_see_their_own_jobs(start: Start) -> No
     assert one.states().keys() == {"/a", "/b"}
     assert (two.states()["/a"].result or {})["x"] == 2
     assert (one.states()["/a"].result or {})["parent"] == helper.pid
+
+
+def test_a_flood_is_cut_off(start: Start) -> None:
+    helper = start({"flood": job("flood"), "good": job("count")})
+    wait_for(lambda: helper.states()["flood"].kills, "the flood is ended")
+    assert helper.states()["flood"].result is None
+    runs = helper.states()["good"].runs
+    wait_for(lambda: helper.states()["good"].runs > runs, "the other job goes on")
+
+
+NO_MORE = """
+import os, signal, sys
+from resource import RLIMIT_NPROC, getrlimit, setrlimit
+sys.path[:0] = sys.argv[1:]
+import tests.core.helper_jobs
+from stagewatch.core.children.worker import main
+os.getuid() or os.setuid(65534)  # a limit of processes does not bind root
+def other(*_):
+    soft, most = getrlimit(RLIMIT_NPROC)
+    setrlimit(RLIMIT_NPROC, (0 if soft else most, most))
+signal.signal(signal.SIGUSR2, other)
+main()
+"""
+
+
+def test_where_no_process_can_be_started_it_is_said_once_and_goes_on_afterwards(
+    start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    helper = start({"a": job("count"), "b": job("count")})
+    helper._start = lambda: popen([sys.executable, "-c", NO_MORE, str(PACKAGES), str(ROOT)])
+    wait_for(lambda: helper.states()["a"].runs > 1, "two runs")
+    pid = helper.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGUSR2)
+    said: list[str] = []
+
+    def refused() -> bool:
+        helper.states()
+        said.append(capfd.readouterr().err)
+        return "no process can be started" in "".join(said)
+
+    wait_for(refused, "the helper says that it cannot start a process")
+    before = helper.states()["a"].runs
+    os.kill(pid, signal.SIGUSR2)
+    wait_for(lambda: helper.states()["a"].runs > before + 1, "two more runs")
+    text = "".join([*said, capfd.readouterr().err])
+    assert text.count("no process can be started") == 1
+    assert text.count("processes can be started again") == 1
+    assert "Traceback" not in text
+    assert helper.pid == pid

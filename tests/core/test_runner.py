@@ -86,3 +86,15 @@ def test_closing_waits_neither_for_a_stuck_call_nor_for_a_stuck_close(
     assert not [thread for thread in threading.enumerate() if thread.name == "collect-healthy"], (
         calls
     )
+
+
+def test_what_is_to_be_shown_for_long_outlasts_a_slow_run(run: Callable[..., Runner]) -> None:
+    slow, healthy = Hangs(), Scripted()
+    slow.shown_seconds = 600.0
+    job = run(slow=slow, healthy=healthy).jobs["slow"]
+    wait_for(job.fresh, "it has collected")
+    slow.inside.wait()
+    calls = healthy.calls
+    wait_for(lambda: healthy.calls > calls + 10, "ten intervals")
+    assert job.fresh() is not None
+    slow.release.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
@@ -158,3 +159,19 @@ def test_health_is_a_valid_exposition(job: Job, collector: Scripted) -> None:
     collector.does = NoData("nothing")
     job.run_once()
     assert "stagewatch_collector_no_data" in valid(Runner([job, other]).health())
+
+
+def test_a_defect_in_a_collector_is_an_error_with_its_type(
+    job: Job, collector: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.does = KeyError("temperature")
+    job.run_once()
+    job.run_once()
+    assert job.error == "KeyError: 'temperature'"
+    assert health(job, SUCCESS) == 0
+    assert len(caplog.records) == 1  # not once a second
+    assert caplog.records[0].exc_info is not None
+    with caplog.at_level(logging.INFO):
+        collector.does = 1.0
+        job.run_once()
+    assert "works again" in caplog.text

@@ -69,3 +69,13 @@ def test_files_that_were_passed_over_are_counted(
 def test_without_the_directory_there_is_no_data(tmp_path: Path) -> None:
     with pytest.raises(NoData):
         FaultsCollector(tmp_path / "absent").collect()
+
+
+def test_a_fault_shorter_than_a_scrape_is_not_lost(
+    collector: FaultsCollector, clock: Clock, tmp_path: Path
+) -> None:
+    close_marker(tmp_path, FAULT, NOW + 0.2)
+    clock.now = NOW + HOLD_SECONDS - 0.1
+    assert ids(collector.collect()) == {"cpu-1"}
+    clock.now = NOW + HOLD_SECONDS
+    assert ids(collector.collect()) == set()

@@ -16,6 +16,7 @@ from stagewatch.faults.markers import (
     MAX_FILES,
     MAX_MARKERS,
     Marker,
+    open_marker,
     parse_marker,
     read_markers,
     write_marker,
@@ -128,3 +129,15 @@ def test_an_id_that_is_no_file_name_is_refused(id: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="must be letters, digits"):
         write_marker(tmp_path, Marker(id=id, fault_type="x", start=0.0))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_open_marker_is_seen_and_closed_however_many_are_closed(tmp_path: Path) -> None:
+    for number in range(MAX_MARKERS + 5):
+        write_marker(tmp_path, Marker(f"a{number}", "x", start=number, end=number + 0.5))
+    write_marker(tmp_path, Marker("z", "x", start=0.0))
+    found, skipped = read_markers(tmp_path)
+    assert "z" in {marker.id for marker in found} and len(found) == MAX_MARKERS
+    assert skipped == {"too_many": 6}
+    open_marker(Marker("new", "x", start=1e9), tmp_path)
+    assert {"z", "new"} <= {marker.id for marker in read_markers(tmp_path)[0]}
+    assert len(list(tmp_path.iterdir())) == MAX_MARKERS + 6, "the longest closed one gives way"

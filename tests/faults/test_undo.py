@@ -179,3 +179,35 @@ def test_two_who_undo_at_once_undo_it_once(injector: Injector, victim: Script) -
     script.process.send_signal(signal.SIGCONT)
     script.finish(1)
     injector.gone()
+
+
+def test_the_injector_undoes_it_when_its_watchdog_is_killed(
+    injector: Injector, victim: Script
+) -> None:
+    script = hold(injector, victim)
+    injector.watchdog().send(signal.SIGKILL)
+    assert "its watchdog was killed" in script.finish(1)
+    injector.gone()
+    assert not stopped(victim)
+
+
+def test_after_a_reboot_files_are_removed_and_nothing_else_is_done(
+    injector: Injector, victim: Script, tmp_path: Path
+) -> None:
+    script = hold(injector, victim)
+    watchdog = injector.watchdog()
+    watchdog.send(signal.SIGSTOP)
+    script.kill()
+    watchdog.send(signal.SIGKILL)
+    (tmp_path / "filled").write_bytes(b"x")
+    entry = injector.undo / "hang.undo"
+    content = json.loads(entry.read_text())
+    content["boot_id"] = "of another boot"
+    content["steps"].append({"step": "Fill", "path": str(tmp_path / "filled"), "size": 1})
+    entry.write_text(json.dumps(content))
+    wait_for(lambda: not watchdog.alive, "the watchdog's death")
+    said = injector.run("list")
+    assert not (tmp_path / "filled").exists()
+    assert "kill -CONT" not in said and stopped(victim)
+    assert not injector.left()
+    os.kill(victim.pid, signal.SIGCONT)

@@ -119,3 +119,20 @@ def test_a_rank_with_packet_loss_stands_out_from_its_31_peers(hosts: Hosts) -> N
             return ratios[BAD] > 0.03 and alone(ratios, 5)
 
         wait_for(stands_out, "rank 5 repeats more than its peers", limit=120)
+
+
+def test_a_rank_on_a_slow_link_stands_out_from_its_31_peers(hosts: Hosts) -> None:
+    hosts.add_delayed_link(milliseconds=150)
+    addresses = [("10.77.0.1", "10.77.0.2")] * RANKS
+    addresses[BAD] = ("10.78.0.1", "10.78.0.2")
+    with ExitStack() as stack:
+        job = Job(hosts, stack, addresses)
+
+        def stands_out() -> bool:
+            times = by_rank(job.collect(), net.RTT)
+            return min(times) > 0 and times[BAD] >= 0.29 and alone(times, 5)
+
+        wait_for(stands_out, "rank 5 has a longer round trip than its peers", limit=120)
+        out = job.collect()
+        assert len(out.families[net.OVERFLOWS]) == 2, "of the host, and of the ranks' namespace"
+        assert out.value(net.UNREADABLE) == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.gpu.collector import SPEC, GpuCollector, GpuOptions
+from stagewatch.gpu.reader import GpuReader
 from stagewatch.node_context import NodeOptions, node_context
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
@@ -108,3 +109,58 @@ def test_recording_stands_in_and_is_labelled_so(tmp_path: Path) -> None:
     assert of(shown, "gpu_info", source="nvml") == []
     assert len(of(shown, "gpu_tensor_active_ratio")) == 4
     collector.close()
+
+
+def test_lost_gpu_is_down_and_silent_and_the_others_go_on(
+    nvml: FakeNvml, make_gpu: MakeGpu
+) -> None:
+    clock = Clock()
+    collector = make_gpu(clock)
+    assert of(metrics(collector), "gpu_up") == [1] * 8
+    nvml.set("gpu.3.lost", 1)
+    clock.now += 1
+    shown = metrics(collector)
+    assert of(shown, "gpu_up", uuid=UUID + "3") == [0]
+    assert of(shown, "gpu_temperature_celsius", gpu="3") == []
+    assert len(of(shown, "gpu_temperature_celsius")) == 7
+    assert of(shown, "gpu_driver_call_errors_total", gpu="3") == []
+
+
+def test_gpu_that_vanished_from_the_bus_stays_visible_as_down(
+    nvml: FakeNvml, make_gpu: MakeGpu
+) -> None:
+    clock = Clock()
+    collector = make_gpu(clock)
+    metrics(collector)
+    nvml.set("gpu.7.lost", 1)
+    clock.now += 1
+    metrics(collector)
+    nvml.set("count", 7)
+    for _ in range(2):
+        clock.now += 60
+        shown = metrics(collector)
+        assert of(shown, "gpu_up", uuid=UUID + "7") == [0]
+
+
+def test_released_gpus_leave_one_metric_that_says_so(
+    nvml: FakeNvml, make_gpu: MakeGpu, tmp_path: Path
+) -> None:
+    collector = make_gpu()
+    assert of(metrics(collector), "stagewatch_gpu_reader_released") == [0]
+    (tmp_path / "release-gpu").touch()
+    assert metrics(collector) == {("stagewatch_gpu_reader_released", frozenset()): 1}
+    (tmp_path / "release-gpu").unlink()
+    assert of(metrics(collector), "gpu_up") == [1] * 8
+
+
+def test_agent_stops_while_the_driver_hangs(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("hang.nvmlInitWithFlags", 1)
+    collector = make_gpu(start_timeout=3600.0)
+    job = Job("gpu", collector, 0.1)
+    runner = Runner([job])
+    runner.start()
+    reader: GpuReader = collector._reader  # type: ignore[assignment]
+    pid = wait_for(lambda: reader.pid, "the reader process is started")
+    runner.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "collect-gpu"]
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the reader process is gone")

@@ -80,3 +80,13 @@ def test_mig_instances_are_gpus_of_their_own(nvml: FakeNvml, make_gpu: MakeGpu) 
     assert of(shown, "gpu_temperature_celsius", **instance) == []
     assert of(shown, "gpu_up", **instance) == [1]
     assert len(of(shown, "gpu_temperature_celsius")) == 8
+
+
+def test_instances_of_a_lost_gpu_are_down_with_it(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    clock = Clock()
+    nvml.set("gpu.0.mig", 2)
+    collector = make_gpu(clock)
+    metrics(collector)
+    nvml.set("gpu.0.lost", 1)
+    clock.now += 1
+    assert of(metrics(collector), "gpu_up", gpu="0") == [0, 0, 0]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.gpu_scene import of
-from tests.gpu.jobs_scene import UUID, Node, owners
+from tests.gpu.gpu_scene import metrics, of
+from tests.gpu.jobs_scene import MIG, UUID, Node, owners
 
 V2 = "system.slice/slurmstepd.scope"
 
@@ -152,3 +152,24 @@ def test_jobs_from_before_the_prolog_was_set_up_are_no_orphans(node: Node) -> No
     shown = node.show()
     assert of(shown, "gpu_orphaned_process_seconds", job_id="541", pid="101") == [30]
     assert of(shown, "gpu_orphaned_process_seconds", job_id="540") == []
+
+
+def test_mig_instances_are_told_by_uuid(node: Node) -> None:
+    node.mig = True
+    node.prolog(SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", CUDA_VISIBLE_DEVICES=MIG)
+    assert owners(node.show()) == {"7:0": "7"}
+
+
+def test_gpu_whose_index_changed_is_shown_under_the_new_one(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
+    assert owners(node.show()) == {"3": "540"}
+    row = {"gpu": "2", "uuid": UUID + "3", "values": {}}  # a GPU before it has left the bus
+    node.gpus.update("fast", [row])
+    assert owners(metrics(node.collector)) == {"2": "540"}
+
+
+def test_two_jobs_on_one_gpu_both_show(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
+    node.prolog(SLURM_JOB_ID="541", SLURM_JOB_GPUS="0")
+    keys = [dict(key)["job_id"] for name, key in node.show() if name == "gpu_job_info"]
+    assert sorted(keys) == ["540", "541"]

@@ -114,3 +114,11 @@ def test_another_gpu_is_another_error() -> None:
 )
 def test_one_address_in_all_its_spellings(text: str) -> None:
     assert bus_key(text) == BUS
+
+
+def test_errors_to_page_on_are_critical_and_user_errors_are_not() -> None:
+    for xid in (48, 62, 64, 74, 79, 95, 109, 119, 120):
+        assert meaning(xid).severity == "critical", xid
+    for xid in (13, 31, 43, 45, 68):
+        assert meaning(xid).severity == "application", xid
+    assert meaning(9999).severity == "unknown"

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,9 @@ from stagewatch.incidents.collector import FRAME, GROUP, IncidentsCollector
 from stagewatch.incidents.files import IncidentDirectory
 from stagewatch.ranks import stacks
 from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.model import Rank
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.ranks.stacks import StackTaker
+from stagewatch.ranks.stacks import Frame, StackTaker, Take
 from tests.incidents.test_libraries import Recorder, dump, entry, variables
 from tests.inspect.test_command import run_inspect
 from tests.node_agent import NodeAgent
@@ -313,3 +314,41 @@ def test_a_job_that_hangs_later_does_not_hide_the_stacks_of_another(
         start_one(children, tmp_path, job)
         wait_for(lambda: seen(incidents), f"the incident of job {job}")  # noqa: B023
     assert {labels[0] for labels in samples.families[FRAME]} == {"5"}
+
+
+def test_a_job_that_still_hangs_is_looked_at_again_and_its_incident_made_anew(
+    node: Callable[[], Node],
+    start: Callable[[], list[int]],
+    kept: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a rank was in once, by chance, does not settle who is named."""
+    monkeypatch.setattr(collector, "APART_SECONDS", 0.1)
+    monkeypatch.setattr(collector, "PAUSES_SECONDS", (0.1, 0.1))
+    here = node()
+    pids = start()
+    take, looks = here.taker.take, 0
+
+    def misread(ranks: Iterable[Rank]) -> dict[int, Take]:
+        """The first two looks find rank 0 in a place of its own, and do not reach rank 1."""
+        nonlocal looks
+        looks += 1
+        found = take(ranks)
+        if looks <= 2:
+            found[pids[0]] = Take((("MainThread", (Frame("collect", "/x/run.py", 3),)),))
+            found[pids[1]] = Take(problem="no time was left for it")
+        return found
+
+    monkeypatch.setattr(here.taker, "take", misread)
+    wait_for(here.look, "an incident")
+    (file,) = kept.iterdir()
+    assert "it is in other code than all others" not in file.read_text()
+    wait_for(lambda: here.look() and looks == 6, "four more looks")
+    wait_for(lambda: here.look() and "in other code than" in file.read_text(), "a verdict")
+    content = json.loads(file.read_text())
+    assert f"rank 2 (pid {pids[2]})" in content["sentences"][0]
+    assert [one["stack"]["still"] for one in content["ranks"]] == [False, True, True, True]
+    assert list(kept.iterdir()) == [file]
+    for _ in range(15):
+        here.look()
+    assert looks == 6

@@ -12,6 +12,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.incidents.departures import (
+    MAX_PER_USER,
     NAME,
     Departures,
     read,
@@ -198,3 +199,16 @@ def test_who_waits_in_a_barrier_that_nobody_else_comes_to_is_named(
     agent.start()
     headline = "the others have left, and rank 0 still waits in barrier of world, in train."
     wait_for(lambda: headline in agent.get("/")[1], "the page names it")
+
+
+def test_one_users_ranks_do_not_crowd_out_anothers(seen: Departures, clock: Clock) -> None:
+    seen.look(ranks(0, 1, 2))
+    for first in range(0, 2 * MAX_PER_USER, 64):
+        clock.now += 1
+        others = ranks(*range(first, first + 64), job_id="666", user=1001)
+        seen.look([*ranks(0, 1, 2), *others, *ranks(9999, job_id="666", user=1001)])
+    seen.look([*ranks(0, 1, 2), *ranks(9999, job_id="666", user=1001)])
+    assert told(seen).keys() == {3}
+    left = seen.facts(job(1, job_id="666"))
+    assert len(left) == MAX_PER_USER
+    assert min(rank.rank for rank in left) == MAX_PER_USER, "those that left last are kept"

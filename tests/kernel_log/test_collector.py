@@ -215,3 +215,13 @@ def test_errors_of_an_nvswitch_are_counted_once_with_their_severity(
         assert of(found, "gpu_nvswitch_errors_total", **at) == [1]
         assert len(of(found, "gpu_nvswitch_errors_total")) == 2
         assert len(of(found, "gpu_nvswitch_error_last_timestamp_seconds")) == 2
+
+
+def test_killed_process_of_a_job_is_named_by_its_cgroup(log: Log) -> None:
+    log.say(
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,"
+        "oom_memcg=/slurm/uid_1000/job_541,task_memcg=/slurm/uid_1000/job_541/step_0/task_1,"
+        "task=python,pid=77,uid=1000"
+    )
+    log.say("Memory cgroup out of memory: Killed process 77 (python) total-vm:1kB")
+    assert of(metrics(collector(log)), "log_oom_kills_total", job_id="541") == [1]

@@ -81,3 +81,13 @@ def test_real_kernel_log_is_read_and_followed() -> None:
     )
     assert found[0].facility != 0  # the kernel marks what user space wrote
     log.close()
+
+
+def test_reading_goes_on_after_the_last_one_known(tmp_path: Path) -> None:
+    file = tmp_path / "kmsg"
+    write(file, (1, "one"), (2, "two"), (3, "three"))
+    log = Kmsg(file)
+    log.last = 2
+    assert [record.text for record in log.read()] == ["three"]
+    assert log.lost == 0
+    log.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from stagewatch.ranks.flows import MAX_EPHEMERAL_PORTS, MAX_PORTS, OTHER, FlowTotals
 from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 
@@ -29,3 +32,19 @@ def test_ports_of_one_rank_are_capped_and_service_ports_keep_room() -> None:
 def test_the_slowest_connection_of_a_port_counts() -> None:
     flows = FlowTotals().update(RANK, [connection(1, 80, rtt=0.01), connection(2, 80, rtt=0.9)])
     assert flows["client", "80"].rtt == 0.9
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1000)), max_size=6), max_size=20)
+)
+def test_totals_never_fall(looks: list[list[tuple[int, int]]]) -> None:
+    totals = FlowTotals()
+    last = 0
+    for look in looks:
+        flows = totals.update(
+            RANK, [connection(n, 80, acked=acked) for n, acked in dict(look).items()]
+        )
+        totals.forget_unseen()
+        now = flows["client", "80"].counts.sent if flows else 0
+        assert now >= last
+        last = now

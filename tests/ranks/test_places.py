@@ -12,9 +12,10 @@ import pytest
 from stagewatch import places as shared_places
 from stagewatch.host.mounts import mount_of, read_mounts
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks import places
+from stagewatch.ranks import places, record_directory
 from stagewatch.ranks.places import MAX_PLACES, readable_places
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.record import FILE_SIZE
 from tests.fake_clock import Clock
 from tests.running import Python
 
@@ -146,3 +147,22 @@ def test_an_owner_who_swaps_the_directory_for_a_link_leads_nobody_elsewhere(
         place.symlink_to(target)
         with pytest.raises(Exception, match="does not exist"):
             reader.read()
+
+
+@as_root
+def test_a_crowded_private_directory_keeps_nobody_elses_rank_out(
+    memory: Path, python: Python, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(record_directory, "MAX_PRIVATE_ENTRIES", 20)
+    crowded = place_of(memory, 65533)
+    for number in range(100):
+        file = crowded / f"{number + 1}-{number:08x}.rank"
+        with file.open("wb") as handle:
+            handle.truncate(FILE_SIZE)
+        os.chown(file, 65533, 65533)
+    pid = begin(python, place_of(memory, 65534), 65534)
+    with closing(
+        RecordDirectory(memory / "none", Procfs(), elsewhere=readable_places, clock=clock)
+    ) as reader:
+        assert [record.pid for record in reader.read()] == [pid]
+        assert reader.skipped == {"corrupt": 20}

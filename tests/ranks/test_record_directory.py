@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,19 @@ def test_a_rank_that_an_agent_in_a_namespace_cannot_see_is_alive_without_a_pid(
         prefix=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"),
     ).finish()
     assert output == "alive 0\n"
+
+
+def test_an_agent_that_starts_again_finds_all_that_a_record_holds(
+    reader: RecordDirectory, shared: Path, start_rank: Start
+) -> None:
+    alive, gone = start_rank(0), start_rank(1)
+    gone.kill()
+    before = reader.read()
+    reader.close()
+    with closing(RecordDirectory(shared, Procfs())) as again:
+        after = again.read()
+    assert sorted(before, key=lambda record: record.rank) == sorted(
+        after, key=lambda record: record.rank
+    )
+    assert {record.rank: record.life for record in after} == {0: Life.ALIVE, 1: Life.GONE}
+    assert after[0].pid in (alive.pid, gone.pid)

@@ -303,3 +303,18 @@ def test_a_user_whose_files_crowd_the_directory_is_told(
         os.chown(file, SECOND_USER, SECOND_USER)
     assert reader.over_quota().keys() == {SECOND_USER}
     assert reader.over_quota()[SECOND_USER] > MAX_RECORDS_PER_USER * FILE_SIZE
+
+
+@as_root
+def test_a_users_dead_give_way_to_his_living(
+    clock: Clock, shared: Path, raw: bytes, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_directory, "MAX_RECORDS_PER_USER", 4)
+    for number in range(1, 5):
+        place(shared, patched(raw, {H_RANK: number}), number)
+        clock.now += 1
+    with closing(RecordDirectory(shared, Procfs(), clock=clock)) as reader:
+        assert {record.life for record in reader.read()} == {Life.GONE}
+        script = start_rank(6)
+        assert script.pid in {record.pid for record in reader.read()}
+        assert len(reader.read()) == 4

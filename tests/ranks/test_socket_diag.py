@@ -97,3 +97,20 @@ def test_a_namespace_that_nobody_is_in_any_more_is_let_go(sockets: NamespaceSock
     assert first.fileno() >= 0
     sockets.keep({1234})
     assert first.fileno() == -1
+
+
+def test_thousands_of_sockets_come_in_many_messages(diag: socket.socket) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(400)
+        ends = []
+        for _ in range(300):
+            ends.append(socket.create_connection(server.getsockname()))
+            ends.append(server.accept()[0])
+        wanted = {inode(end) for end in ends}
+        found = {item.inode: item for item in dump(diag)}
+        for end in ends:
+            end.close()
+    assert wanted <= found.keys()
+    cookies = [found[number].cookie for number in wanted]
+    assert len(set(cookies)) == len(cookies)

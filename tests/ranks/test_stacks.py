@@ -13,7 +13,7 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.ranks import stacks
 from stagewatch.ranks.model import Rank
-from stagewatch.ranks.stacks import Frame, Stack, StackTaker, Take, stack, users_own
+from stagewatch.ranks.stacks import MAX_FRAME, Frame, Stack, StackTaker, Take, stack, users_own
 from tests.running import Python, Script
 from tests.waiting import wait_for
 
@@ -232,3 +232,19 @@ def test_a_rank_that_goes_round_in_a_loop_stays_where_it_is() -> None:
     assert stack(line, other, line, other).still
     assert not stack(line, other).still
     assert not stack(line, other, take(("poll", 365), ("main", 9))).still
+
+
+def test_names_that_lie_stay_on_their_line(taker: StackTaker, python: Python) -> None:
+    evil = 'x"} 1\nrl_rank_up{job_id="7"} 0\x1b[31m' + "y" * 500
+    program = f"""
+import time
+def f():
+    print("ready", flush=True)
+    time.sleep(600)
+f.__code__ = f.__code__.replace(co_name={evil!r}, co_filename="/a\\nb/c\\nd.py")
+f()
+"""
+    (found,) = both(taker, ready(python(program)))
+    assert found.frame.isprintable()
+    assert len(found.frame) <= MAX_FRAME
+    assert all(line.isprintable() for _, frames in found.threads for line in frames)

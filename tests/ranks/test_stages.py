@@ -23,6 +23,7 @@ from stagewatch.ranks.stages import (
     FOLDED,
     JOB,
     MAX_NAMES,
+    MAX_RETIRED,
     MAX_ROLES_PER_USER,
     PROGRESS_AGE,
     RETIRED_SECONDS,
@@ -243,3 +244,17 @@ def test_one_user_fills_neither_the_page_nor_the_places_of_others(
     assert {"ended", "lives"} <= set(jobs)
     assert len(jobs) == 2 * MAX_ROLES_PER_USER + 2
     assert (found.value(FOLDED, "role") or 0) > 0
+
+
+def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:
+    shown = Shown()
+    stages = collector(shown, clock)
+    for number in range(MAX_RETIRED + 50):
+        clock.now += 1
+        one = dataclasses.replace(record, job_id=f"job{number}", name=str(number), uid=number)
+        shown.records = [one]
+        found = stages.collect()
+    jobs = {labels[0] for labels in found.families[DURATIONS]}
+    assert len(jobs) == MAX_RETIRED + 1
+    assert "job0" not in jobs
+    assert f"job{MAX_RETIRED + 49}" in jobs

@@ -148,3 +148,11 @@ def test_an_error_does_not_put_its_rank_before_what_was_seen_earlier() -> None:
         deviates(MOUNT, 105.7, 2.0), deviates(TRAIN_5, 107.7, 50.0), fails(TRAIN_5, 107.0)
     )
     assert [each.component for each in ordered] == [MOUNT, TRAIN_5]
+
+
+def test_an_echo_milliseconds_later_is_not_first() -> None:
+    # The GPU fills up, it runs out of memory, and the controller is told.
+    ordered, _ = look(
+        deviates(TRAIN_5, 104.9, 1.3), fails(TRAIN_5, 105.869), fails(CONTROLLER, 105.873)
+    )
+    assert [each.component for each in ordered] == [TRAIN_5, CONTROLLER]

@@ -129,3 +129,16 @@ def test_who_comes_while_a_fetch_is_under_way_shares_its_data() -> None:
     assert found == [7, 7, 7]
     assert slow.asked == 1
     assert (reading := source.keep_fresh()) and reading.data == 7
+
+
+def test_failure_keeps_the_last_good_reading(server: Server, clock: Clock) -> None:
+    """And says that it failed, how often, and why."""
+    source = make(server, clock)
+    source.refresh()
+    server.error = SourceError("no controller")
+    with pytest.raises(SourceError, match="no controller"):
+        source.refresh()
+    status = source.status()
+    assert (status.success, status.failures, status.error) == (False, 1, "no controller")
+    assert source.reading is not None
+    assert source.reading.data == 1

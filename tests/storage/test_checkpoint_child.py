@@ -138,3 +138,26 @@ def test_no_name_is_too_odd(name: str) -> None:
     kind, step = _step(name)
     assert (step is None) == (kind == 0)
     assert step is None or step >= 0
+
+
+def test_a_checkpoint_overwritten_in_place_is_compared_with_itself(tmp_path: Path) -> None:
+    looker = Looker(tmp_path)
+    write(tmp_path / "last.pt", 1400, 100)
+    looker.look()
+    looker.look()
+    write(tmp_path / "last.pt", 200, 200)
+    found = looker.look()["jobs"][""]
+    assert (found["size"], found["previous_size"], found["growing"]) == (200, 1400, 1)
+    assert looker.look()["jobs"][""]["previous_size"] == 1400
+
+
+def test_what_was_known_outlasts_an_incomplete_look(tmp_path: Path) -> None:
+    write(tmp_path / "step_1.pt", 1400, 100)
+    looker = Looker(tmp_path)
+    looker.look()
+    looker.limit(max_entries=0)
+    assert not looker.look()["complete"]
+    looker.limit(max_entries=100)
+    (tmp_path / "step_1.pt").unlink()
+    write(tmp_path / "step_2.pt", 10, 200)
+    assert looker.look()["jobs"][""]["previous_size"] == 1400

@@ -271,3 +271,23 @@ def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path
     assert (waits.stage, waits.node, waits.age_seconds) == ("rollout", "n0", 90.0)
     assert waits.work_and_waiting == pytest.approx((0.75, 0.25), abs=0.01)
     assert (gone.at_fault, gone.gone, gone.age_seconds) == (True, True, None)
+
+
+@pytest.mark.parametrize("size", [(20, 6), (80, 24), (200, 50)])
+def test_stacks_and_answers_of_others_are_shown_as_plain_text(size: tuple[int, int]) -> None:
+    row = Row(HOSTILE, HOSTILE, "0", stage="[link=x]", inside=HOSTILE, at_fault=True)
+    asked = []
+
+    async def steps(screen: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("t")
+        await until(pilot, lambda: asked == [HOSTILE])
+        await pilot.press("e")
+        await until(pilot, lambda: "5[red]4?" in shown(screen))
+        assert "\x1b" not in shown(screen)
+        assert "\u202e" not in shown(screen)
+
+    def trace(job: str) -> str:
+        asked.append(job)
+        return f"written {job}"
+
+    drive(Fixed(row, stacks=HOSTILE), steps, size=size, trace=trace)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
+import itertools
 import json
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -169,3 +172,40 @@ def test_prometheus_scrapes_through_client_certificate_and_password(
     wait_for(lambda: "certificate" in (scraped() or {}).get("bare", ""), "it wants a certificate")
     query = urllib.parse.quote('stagewatch_collector_success{job="right"}')
     wait_for(lambda: (ask(f"/api/v1/query?query={query}") or {}).get("result"), "series are there")
+
+
+def test_sigterm_ends_an_agent_whose_clients_try_passwords(start: Start, tmp_path: Path) -> None:
+    """A check of a password is native code, which no signal and no end of the agent interrupts."""
+    config = tmp_path / "web.yml"
+    hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(8)).decode()
+    config.write_text(json.dumps({"basic_auth_users": {"prometheus": hashed}}))
+    process, port = start("--web-config", config)
+    stopped = threading.Event()
+
+    def guess(seed: int) -> None:
+        for number in itertools.count():
+            guess = base64.b64encode(f"prometheus:{seed}-{number}".encode()).decode()
+            request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {guess}\r\n\r\n"
+            if stopped.is_set():
+                return
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), timeout=GENEROUS) as sock,
+            ):
+                sock.sendall(request.encode())
+                answers.append(sock.recv(100))
+
+    answers: list[bytes] = []
+    threads = [threading.Thread(target=guess, args=(seed,)) for seed in range(24)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_for(lambda: any(b" 401 " in answer for answer in answers), "guesses are checked")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=GENEROUS) == 0
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    log = (tmp_path / "agent.log").read_text()
+    assert "FATAL" not in log and "Traceback" not in log

@@ -186,3 +186,24 @@ def test_garbage_for_a_handshake_harms_nobody(
     with suppress(ConnectionError):
         agent.send(garbage)
     assert get(agent, trusting(authority)) == 200
+
+
+def test_metrics_are_served_over_tls(secure: Secure, authority: Authority) -> None:
+    agent = secure()
+    assert agent.server.scheme == "https"
+    assert get(agent, trusting(authority)) == 200
+
+
+def test_a_client_that_trusts_somebody_else_turns_away(secure: Secure, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        get(secure(), trusting(Authority(tmp_path / "other")))
+
+
+def test_an_older_version_than_asked_for_is_refused(secure: Secure, authority: Authority) -> None:
+    agent = secure(min_version="TLS13")
+    old = trusting(authority)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        get(agent, old)
+    assert get(agent, trusting(authority)) == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -125,5 +126,27 @@ def test_writers_write_and_leave_nothing(injector: Injector, tmp_path: Path) -> 
     wait_for(lambda: written() > 32 * MIB, "bytes written")
     assert list(place.iterdir())
     injector.run("clear", "--all")
+    injector.gone()
+    assert not list(place.iterdir())
+
+
+def test_no_more_is_taken_than_was_asked_for(injector: Injector, small: Small) -> None:
+    before = small.free
+    injector.hold(
+        "disk-fill", f"--target={small.path}", "--size=8MiB", "--leave=1MiB", prefix=small.enter
+    )
+    assert before - small.free == 8 * MIB
+    (taken,) = small.seen.glob(".stagewatch-fault-*")
+    assert taken.stat().st_mode & 0o077 == 0
+
+
+def test_killed_writers_leave_no_directory(injector: Injector, tmp_path: Path) -> None:
+    if shutil.which("stress-ng") is None:
+        pytest.skip("needs stress-ng (Debian package stress-ng)")
+    place = tmp_path / "checkpoints"
+    place.mkdir()
+    script = injector.hold("disk-io", f"--target={place}", "--size=4MiB")
+    script.process.send_signal(signal.SIGKILL)
+    script.finish(-signal.SIGKILL)
     injector.gone()
     assert not list(place.iterdir())

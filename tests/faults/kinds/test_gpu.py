@@ -54,3 +54,19 @@ def test_memory_of_a_gpu_is_held_until_the_fault_ends(injector: Injector, cuda: 
     script.process.send_signal(signal.SIGINT)
     script.finish(130)
     injector.gone()
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--target=0", "--size=2GiB"), "1024 MiB are free on the GPU"),
+        (("--target=0", "--size=900MiB", "--leave=200MiB"), "to be left (--leave)"),
+        (("--target=7", "--size=1MiB"), "CUDA_ERROR_INVALID_DEVICE"),
+    ],
+)
+def test_what_the_driver_refuses_is_said_and_ends_the_fault(
+    injector: Injector, cuda: Path, flags: tuple[str, ...], problem: str
+) -> None:
+    argv = ("inject", "gpu-memory", *flags, "--for=60s")
+    assert problem in injector.run(*argv, status=1, LD_LIBRARY_PATH=str(cuda))
+    injector.gone()

@@ -166,3 +166,19 @@ def test_without_the_privilege_it_says_which(injector: Injector) -> None:
     drop = ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-all")
     argv = ("inject", "network-loss", "--target=127.0.0.1:80", "--for=5s", "--dry-run")
     assert "CAP_NET_ADMIN" in injector.run(*argv, prefix=drop, status=1)
+
+
+def test_rules_are_removed_by_a_command_from_another_network_namespace(
+    injector: Injector, pair: Pair
+) -> None:
+    before = pair.rules()
+    script = injector.hold("network-loss", "--target=10.77.0.2:9001", prefix=pair.enter)
+    assert pair.rules() != before
+    watchdog = injector.watchdog()
+    watchdog.send(signal.SIGSTOP)
+    script.kill()
+    watchdog.send(signal.SIGKILL)
+    wait_for(lambda: not watchdog.alive, "the watchdog's death")
+    assert "left behind" in injector.run("list")
+    assert pair.rules() == before
+    assert not injector.left()

@@ -46,3 +46,28 @@ def test_a_parent_waits_for_its_child(program: Start, settled: Settled, call: st
     assert wait.kind is Kind.CHILD
     assert set(wait.targets) == ({first, second} if "any" in call else {first})
     assert wait.witness.startswith("waits for the end of pid")
+
+
+def test_a_child_in_a_pid_namespace_of_its_own_is_found(program: Start, settled: Settled) -> None:
+    running = program(
+        code("""
+        libc = __import__("ctypes").CDLL(None)
+        if libc.unshare(0x20000000) != 0:  # CLONE_NEWPID
+            say("refused", 1)
+            sleep()
+        outer = os.getpid()
+        def first():
+            child = os.fork()
+            if child == 0:
+                sleep()
+            os.waitpid(child, 0)
+        say("child", fork(first))
+        sleep()
+        """)
+    )
+    child = running["child"]
+    look = settled(child, until=lambda look: any(wait.targets for wait in look.of(child)))
+    (wait,) = look.of(child)
+    (grandchild,) = wait.targets
+    assert look.processes[grandchild].parent == child
+    assert look.processes[grandchild].state is State.SLEEPING

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from stagewatch.core.errors import SourceError
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
+from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics, dump, open_diag
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Kind, State
 from stagewatch.ranks.waits.tcp import (
     Table,
     TcpTables,
     describe,
+    local,
     parse,
+    parse_table,
+    remote,
 )
 from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Looking, Settled
@@ -249,3 +253,21 @@ def test_another_node_is_told_by_both_addresses() -> None:
     assert found.connection.leaves
     assert not found.pids
     assert found.words == "a TCP connection to 10.0.0.2:80"
+
+
+def test_the_table_of_proc_says_the_same_as_the_diagnostics() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        accepted, _ = server.accept()
+        with accepted, open_diag() as diag:
+            inodes = {os.fstat(one.fileno()).st_ino for one in (server, client, accepted)}
+            told = {one.inode: one for one in dump(diag) if one.inode in inodes}
+            raw = Path("/proc/self/net/tcp").read_bytes()
+            read = {one.inode: one for one in parse_table(raw) if one.inode in inodes}
+    assert told.keys() == read.keys() == inodes
+    for inode in inodes:
+        assert local(told[inode]) == local(read[inode])
+        assert remote(told[inode]) == remote(read[inode])
+        assert told[inode].state == read[inode].state
