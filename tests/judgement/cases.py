@@ -1415,6 +1415,36 @@ ROLES: dict[str, dict[str, Case]] = {
         "train": nobody(2, reads("rollout", 0), {}, "other_role"),
         "rollout": well(3, NO_GROUP | MARKS, {}),
     },
+    "one-reads-a-pipe-of-a-rank-without-a-record": {
+        "train": nobody(2, reads("rollout", 0), {}, "other_role"),
+        "rollout": well(1, NO_GROUP | PARKED | TELLS_NOTHING, {}),
+    },
+    # Its frontend waits for all of them, so that one of the four has to begin.
+    "one-asks-a-frontend-that-waits-for-all-who-wait-for-it": {
+        "rollout": hang(
+            4,
+            inside("world", 63, 4),
+            {2: asks("a queue (pid 7)", ("frontend", 0)) | member(("world", 62, 4))},
+            {2: "awaited"},
+        ),
+        "frontend": Case(
+            1,
+            TELLS_NOTHING | asks("a queue (pid 8)", *(("rollout", n) for n in range(4))),
+            {},
+            {},
+            "",
+            False,
+        ),
+    },
+    "a-process-waits-for-a-role-that-has-died": {
+        "prefill": Case(1, MARKS | GONE, {}, {0: "process_gone"}, "", False),
+        "decode": nobody(
+            4,
+            inside("world", 34, 4),
+            {0: asks("a server (pid 7)") | member(("world", 33, 4))},
+            "other_role",
+        ),
+    },
     "trainers-ask-a-queue-that-a-rollout-fills": {
         "train": nobody(2, asks("redis-server (pid 7)", ("rollout", 0)), {}, "other_role"),
         "rollout": Case(3, NO_GROUP | MARKS, {0: LATE | SLEEPS}, {0: "awaited_through"}, "", False),

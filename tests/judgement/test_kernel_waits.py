@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from stagewatch.judgement.case_file import CaseFile, as_json, packed, read_all
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
-from stagewatch.judgement.memory import Moment
+from stagewatch.judgement.limits import Shown
+from stagewatch.judgement.memory import Course, Moment
 from stagewatch.judgement.sentence import sentence
 from stagewatch.judgement.wait_words import said
 from stagewatch.judgement.waits import waits_of
+from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import CASES, ranks_of
 
 
@@ -27,6 +30,29 @@ def test_a_process_that_is_no_rank_is_named_and_no_rank_accused() -> None:
     told = "for vllm serve (pid 7) in a receive from a socket"
     assert sentence(found).endswith(f"they wait {told}")
     assert findings_of([found], ranks)[0].headline.endswith(f": they wait {told}.")
+
+
+def test_of_a_circle_through_roles_nobody_is_sure() -> None:
+    verdicts = judge(ranks_of("one-asks-a-frontend-that-waits-for-all-who-wait-for-it"))
+    charges = [charge for verdict in verdicts for charge in verdict.charges]
+    assert [charge.confidence for charge in charges] == ["likely"]
+
+
+def test_nobody_is_woken_early_while_the_rank_of_another_role_may_compute() -> None:
+    shown = {"train": {"train": Shown(90, 4.0, 4.0, 4.0)}}
+    for busy, patience in ((True, 180.0), (False, 60.0)):
+        ranks = [
+            replace(rank, wait_class=WaitClass.SPIN)
+            if busy and (rank.role, rank.rank) == ("rollout", 0)
+            else rank
+            for rank in ranks_of("one-reads-a-pipe-of-a-rank-without-a-record")
+        ]
+        (train,) = (
+            state
+            for state in Course().look(Moment(1e9, tuple(ranks), shown))
+            if state.verdict.role == "train"
+        )
+        assert train.patience_seconds == patience
 
 
 def test_the_graph_shows_who_reads_whose_pipe_across_roles() -> None:

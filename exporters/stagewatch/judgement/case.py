@@ -44,6 +44,8 @@ class Charge:
     """What the others wait for it in, where that is known."""
     outlasts: bool = False
     """Whether it waits in there itself, while most of the others have left the job already."""
+    in_turn: bool = False
+    """Whether it waits, through other roles, for those that wait for it."""
 
     @property
     def stopped(self) -> bool:
@@ -54,7 +56,7 @@ class Charge:
     def confidence(self) -> str:
         """`sure` if others are seen to wait for it, or it cannot go on by itself; else `likely`."""
         guessed = self.evidence in _GUESSED and not (self.group or self.stopped)
-        guessed |= self.evidence in _ALWAYS_GUESSED
+        guessed |= self.evidence in _ALWAYS_GUESSED or self.in_turn
         return "likely" if guessed else "sure"
 
 

@@ -207,7 +207,7 @@ def _read_truth(content: Any) -> Truth:
 
 def _member(value: Any) -> Member:
     role, rank, node = value
-    return text(role), whole(rank), text(node)
+    return text(role), _number(rank), text(node)
 
 
 def _level(value: Any) -> str:
@@ -332,6 +332,11 @@ def _stack(value: Any) -> Stack:
 
 def _seconds_by_name(value: Any) -> dict[str, float]:
     return {text(name): real(seconds) for name, seconds in value.items()}
+
+
+def _number(value: Any) -> int:
+    """A rank; below zero a server that is none."""
+    return -whole(-value) if isinstance(value, int) and value < 0 else whole(value)
 
 
 _READ: dict[str, Callable[[Any], Any]] = {

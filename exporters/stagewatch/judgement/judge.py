@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from stagewatch.judgement.case import Case, Charge
+from stagewatch.judgement.circles import late_in_circle
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.fault import accuse
 from stagewatch.judgement.limits import (
@@ -233,6 +234,8 @@ class _Job:
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._left_behind()
         self._alone()
+        self._close_circle()
+        self._spare_outsiders()
 
     def _note_asked(self, shared: Mapping[str, Beside]) -> None:
         """Ranks that others are seen to wait for are at fault though their role is not stalled."""
@@ -271,6 +274,23 @@ class _Job:
         case = self.cases[role]
         if not case.charges and case.nobody == "group_only" and not case.gone:
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
+
+    def _close_circle(self) -> None:
+        """Where nobody is at fault, and all whom a role waits for wait for that role in turn: those
+        that have not come where their peers are, as they are waited for by name, and others through
+        queues that anybody may fill."""
+        if any(case.charges for case in self.cases.values()):
+            return
+        for role, charges in late_in_circle(self.cases).items():
+            if self.stuck[role]:
+                self.cases[role] = replace(self.cases[role], charges=charges, nobody="")
+
+    def _spare_outsiders(self) -> None:
+        """A process that is no rank may wait for one that has died."""
+        if any(case.lacks_somebody for case in self.cases.values()):
+            for role, case in self.cases.items():
+                if case.nobody == "outsider":
+                    self.cases[role] = replace(case, nobody="other_role")
 
     def _give_way(self, counts: set[str]) -> set[str]:
         """The roles whose evidence is weaker than what another role shows.

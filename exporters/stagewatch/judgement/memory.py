@@ -141,6 +141,7 @@ class Course:
             role.worked = moment.time
         patience = patience_seconds(
             verdict,
+            moment.ranks,
             moment.shown.get(verdict.role, {}),
             worked=moment.time - role.worked <= SPURT_SECONDS,
             limits=self._limits,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stagewatch.judgement.case import Case
+from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import (
     LONG_STAGES,
@@ -19,10 +22,11 @@ _BUSY = (WaitClass.COMPUTE, WaitClass.SPIN)
 
 
 def patience_seconds(
-    verdict: Verdict, shown: Stages, *, worked: bool, limits: Limits
+    verdict: Verdict, job: Sequence[RankFacts], shown: Stages, *, worked: bool, limits: Limits
 ) -> float | None:
     """How long nobody is woken for a role that is silent; `None` where nobody ever is.
 
+    `job`: the ranks of all of its roles.
     `worked`: whether who is at fault was at work lately.
     """
     case = verdict.case
@@ -33,7 +37,7 @@ def patience_seconds(
         reasons.append(limits.young_seconds)
     if worked:
         reasons.append(limits.working_seconds)
-    reasons += _busy(verdict, shown, limits)
+    reasons += _busy(verdict, job, shown, limits)
     if not any(charge.group == "init" for charge in verdict.charges):
         reasons += [limits.long(rank.stage) or 0.0 for rank in case.live]
     return max(reasons)
@@ -57,11 +61,18 @@ def _recovered(case: Case, shown: Stages) -> float:
     return min(RECOVERED_FACTOR * longest, RECOVERED_SECONDS)
 
 
-def _busy(verdict: Verdict, shown: Stages, limits: Limits) -> list[float]:
-    """How long who may be at fault, or everybody where nobody is, may keep a core busy outside of
-    collectives: it may compute.  The first rollouts of a job have a long tail."""
+def _busy(verdict: Verdict, job: Sequence[RankFacts], shown: Stages, limits: Limits) -> list[float]:
+    """How long who may be at fault may keep a core busy outside of collectives: it may compute.
+    That is whoever is named, else the ranks of other roles that the kernel shows to be waited for,
+    else everybody.  The first rollouts of a job have a long tail."""
     live = verdict.case.live
-    ranks = verdict.culprits or live
+    awaited = {(wait.role, wait.rank) for wait in verdict.case.outside}
+    others = [
+        rank
+        for rank in job
+        if (rank.role, rank.rank) in awaited and rank.wait_class is not WaitClass.GONE
+    ]
+    ranks = verdict.culprits or others or live
     if not all(rank.wait_class in _BUSY and not rank.inside for rank in ranks):
         return []
     stages = [rank.stage or "" for rank in ranks if rank.stage not in (*OUTSIDE, *LONG_STAGES)]
