@@ -242,6 +242,29 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
         pytest.fail(f"installed by {installed.how.name} it lacks {lacking} and has {more} instead")
 
 
+def test_every_collector_succeeds_that_does_as_root(node: Node, installed: Installed) -> None:
+    def states(series: Series) -> dict[tuple[str, str], float]:
+        return {
+            (name, dict(pairs)["collector"]): value
+            for (name, pairs), value in series.items()
+            if name in ("stagewatch_collector_success", "stagewatch_collector_no_data")
+        }
+
+    def differ() -> set[object]:
+        ours, theirs = states(node.root.series()), states(installed.agent.series())
+        return {*ours.items()} ^ {*theirs.items()}
+
+    try:
+        wait_for(lambda: not differ(), "the same collectors succeed")
+    except AssertionError:
+        pytest.fail(f"installed by {installed.how.name} these differ: {sorted(map(str, differ()))}")
+    for name in ("stagewatch_kmsg_readable", "stagewatch_processes_denied"):
+        wait_for(
+            lambda name=name: node.root.value(name) == installed.agent.value(name),  # type: ignore[misc]
+            f"the same {name}",
+        )
+
+
 def test_the_process_with_the_socket_has_no_capability(installed: Installed) -> None:
     pid = installed.agent.process.pid
     listening = [one for one in psutil.Process(pid).net_connections() if one.status == "LISTEN"]
@@ -301,22 +324,3 @@ def test_commands_of_a_user_tell_what_he_cannot_see(node: Node, command: str) ->
     )  # fmt: skip
     assert re.search(r"\d+ processes of other users cannot be read: that takes CAP_", told.stderr)
     assert "Traceback" not in told.stderr
-
-
-def test_every_collector_succeeds_that_does_as_root(node: Node, installed: Installed) -> None:
-    def states(series: Series) -> dict[tuple[str, str], float]:
-        return {
-            (name, dict(pairs)["collector"]): value
-            for (name, pairs), value in series.items()
-            if name in ("stagewatch_collector_success", "stagewatch_collector_no_data")
-        }
-
-    wait_for(
-        lambda: states(node.root.series()) == states(installed.agent.series()),
-        "the same collectors succeed",
-    )
-    for name in ("stagewatch_kmsg_readable", "stagewatch_processes_denied"):
-        wait_for(
-            lambda name=name: node.root.value(name) == installed.agent.value(name),  # type: ignore[misc]
-            f"the same {name}",
-        )

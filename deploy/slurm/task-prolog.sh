@@ -10,7 +10,7 @@ for loader in "$home"/lib/python3*/site-packages/stagewatch/client/loader; do
 done
 # NCCL loads one profiler plugin: ours, where a site has put it there and the job has none of its own.
 plugin=$home/lib/libnccl-profiler-stagewatch.so
-if [ -z "$NCCL_PROFILER_PLUGIN" ] && [ -f "$plugin" ] && [ -z "$STAGEWATCH_OFF" ]; then
+if [ -z "$NCCL_PROFILER_PLUGIN" ] && [ -f "$plugin" ] && [ "${STAGEWATCH_OFF:-}" != 1 ]; then
     printf 'export NCCL_PROFILER_PLUGIN=%s\n' "$plugin"
 fi
 

@@ -143,7 +143,7 @@ def test_the_chart_that_is_packed_is_of_this_version(dist: Path) -> None:
 
 def test_the_wheel_works_in_an_environment_of_its_own(dist: Path, tmp_path: Path) -> None:
     output(TOOLS / "uv", "venv", "--quiet", tmp_path / "venv")
-    [wheel] = dist.glob("*.whl")
+    [wheel] = dist.glob("stagewatch-*.whl")
     python = tmp_path / "venv" / "bin" / "python"
     output(TOOLS / "uv", "pip", "install", "--quiet", "--python", python, wheel)
     command = tmp_path / "venv" / "bin" / "stagewatch"

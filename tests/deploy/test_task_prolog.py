@@ -20,11 +20,12 @@ def home(tmp_path: Path) -> Path:
 
 
 def printed(home: Path, **environ: str) -> str:
+    """What it exports for NCCL's plugin."""
     command = ["sh", str(home / "share/slurm/task-prolog.sh")]
     done = subprocess.run(
         command, env={"PATH": "/usr/bin:/bin", **environ}, check=True, capture_output=True
     )
-    return done.stdout.decode()
+    return "".join(line for line in done.stdout.decode().splitlines(True) if "PLUGIN" in line)
 
 
 def test_nccl_loads_our_plugin_where_a_site_has_put_it(home: Path) -> None:

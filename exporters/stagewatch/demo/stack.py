@@ -124,6 +124,7 @@ def _kept_in(directory: Path) -> list[str]:
         *("--collector.kmsg.state-file", str(directory / "kmsg.json")),
         *("--collector.gpu.release-file", str(directory / "release-gpu")),
         *("--collector.gpu-jobs.prolog-dir", str(directory / "jobs")),
+        *("--collector.nccl-inspector.dir", str(directory / "nccl")),
     ]
 
 

@@ -2,8 +2,8 @@
 
 What there is goes to the users in equal shares, of which those who need less leave the rest to the
 others; and within a user's share likewise to his ranks and to the totals of his roles.  A rank
-or a role may need twice of what it needed in the look before, and a few series more; a new one
-counts as needing all there is.
+or a role needs what it needed in the look before, and some series more; a new one counts as needing
+all there is.  What is left over goes to all alike.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINE_BYTES = 140
 """What a series takes but for its job and role."""
 
 GROWTH_BYTES = 4_000
-"""By how much a rank or a role may grow, beside twice what it was, until the next look."""
+"""By how much a rank or a role may grow until the next look, at least."""
 
 LEFT_OUT = gauge(
     "stagewatch_rank_series_left_out",
@@ -93,7 +93,7 @@ class Rations:
         needs: dict[int, dict[Owner, float]] = defaultdict(dict)
         for owner, uid in owners.items():
             known = before.get(owner)
-            needs[uid][owner] = 2 * known.wanted + GROWTH_BYTES if known else math.inf
+            needs[uid][owner] = known.wanted + GROWTH_BYTES if known else math.inf
         of_users = fair_shares({uid: sum(own.values()) for uid, own in needs.items()}, PAGE_BYTES)
         rooms: dict[Owner, _Room] = {}
         for uid, own in needs.items():

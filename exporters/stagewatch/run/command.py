@@ -64,10 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[arguments.command[:1] == ["--"] :]
     if not command:
         raise ConfigError("run needs a command: stagewatch run -- torchrun ... train.py")
-    environ = environment({**os.environ, **nccl(arguments.nccl)}, arguments.job)
     logging.disable()  # lines would stand among the command's
     records = Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY)
     recorder = flight_recorder(os.environ)
+    environ = environment({**os.environ, **nccl(arguments.nccl)}, arguments.job) | recorder
     ranks = Ranks(records, Procfs(), tell=_tell)
     try:
         status = run_child(command, environ, ranks.look)

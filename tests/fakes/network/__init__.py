@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from stagewatch.core.processes import Children
 from tests.waiting import wait_for
+
+DELAYED_LINK = Path(__file__).with_name("delayed_link.py")
 
 
 def missing() -> str:
@@ -64,6 +67,26 @@ class Hosts:
         """Host `b` loses this share of the packets from an address."""
         chance = f"-m statistic --mode random --probability {share} -j DROP"
         self.run(self.b, *f"iptables -A INPUT -s {source} {chance}".split())
+
+    def add_delayed_link(self, milliseconds: int) -> None:
+        """A second link, 10.78.0.1 to 10.78.0.2, on which every packet takes so long.
+
+        Packets pass a program between two TUN devices: not every kernel has netem.
+        """
+        self._children.start(
+            [sys.executable, str(DELAYED_LINK), str(self.a), str(self.b), str(milliseconds)],
+            log=self._directory / "delayed-link.log",
+        )
+        for pid, address in ((self.a, "10.78.0.1"), (self.b, "10.78.0.2")):
+            show = (*self.enter(pid), "ip", "link", "show", "delayed")
+            wait_for(
+                lambda show=show: (
+                    not subprocess.run(show, check=False, capture_output=True).returncode
+                ),
+                "the link's device",
+            )
+            self.run(pid, "ip", "address", "add", f"{address}/24", "dev", "delayed")
+            self.run(pid, "ip", "link", "set", "delayed", "up")
 
     def close(self) -> None:
         """End everything."""
