@@ -51,7 +51,7 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
     """The exit status where a package is missing; tells what to install for the command."""
     if (error.name or "").startswith("stagewatch"):
         raise error
-    extra = {"judge": "slurm"}.get(command, command)
+    extra = {"judge": "slurm", "whatif": "report"}.get(command, command)
     extra = extra if extra in ("slurm", "demo", "report", "top") else "node"
     install = f"pip install 'stagewatch[{extra}]'"
     print(f"stagewatch: {command} needs {error.name}: {install}", file=sys.stderr)
@@ -155,6 +155,10 @@ _COMMANDS = {
     "trace": (
         "stagewatch.trace.command",
         "write the last events of a job's ranks as a trace for Perfetto and Chrome",
+    ),
+    "whatif": (
+        "stagewatch.whatif.command",
+        "say where a job's step went, and what it were worth to mend each cause",
     ),
     "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
     "demo": ("stagewatch.demo.command", "watch a real job hang and the stack name the culprit"),
