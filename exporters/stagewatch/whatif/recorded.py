@@ -116,7 +116,8 @@ def _of_rank(rank: int, stage: int, slices: list[Slice]) -> list[Operation]:
             continue
         name = one["name"]
         work = Work.NETWORK if inside else _work(name)
-        if inside and made and made[-1].end == start / 1e6 and made[-1].group == one.get("group"):
+        known = one.get("group") if inside else None
+        if known is not None and made[-1].group == known:  # another slice began within it
             made[-1].end = end / 1e6
             continue
         made.append(Operation(rank, stage, of_step, name, work, start / 1e6, end / 1e6))
