@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
     {"inspect"},
     {"agent"},
     {"node"},
-    {"check", "demo", "run", "trace"},
+    {"check", "demo", "run", "trace", "whatif"},
     {"top"},
     {"cli"},
     {"__main__"},

@@ -51,7 +51,7 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
     """The exit status where a package is missing; tells what to install for the command."""
     if (error.name or "").startswith("stagewatch"):
         raise error
-    others = {"judge": "slurm", "inspect": "report", "trace": "report"}  # these ask a Prometheus
+    others = {"judge": "slurm", "inspect": "report", "trace": "report", "whatif": "report"}
     extra = others.get(command, command)
     extra = extra if extra in ("slurm", "demo", "report", "top") else "node"
     install = f"pip install 'stagewatch[{extra}]'"
@@ -156,6 +156,10 @@ _COMMANDS = {
     "trace": (
         "stagewatch.trace.command",
         "write the last events of a job's ranks as a trace for Perfetto and Chrome",
+    ),
+    "whatif": (
+        "stagewatch.whatif.command",
+        "say where a job's step went, and what it were worth to mend each cause",
     ),
     "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
     "demo": ("stagewatch.demo.command", "watch a real job hang and the stack name the culprit"),

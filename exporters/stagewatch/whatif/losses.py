@@ -1,0 +1,193 @@
+"""What a step loses to each cause: the step as it was beside the step without it.
+
+The shares add up: causes are taken away one after the other, the earlier in `Cause` first, until
+every rank does the same work at the same pace.  What mending a cause alone is worth is asked
+separately, and may be more or less: another rank may be nearly as late.  Gaps between operations
+are left out of that, since most of those that ranks wait in would close by themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import fmean, median
+
+from stagewatch.whatif.replay import Operation, Replay, Work
+
+Key = tuple[str | int, ...]
+KeyOf = Callable[[Operation], Key]
+
+SLOW_RATIO = 1.1
+"""Times the computing of its peers in a step from which a rank is behind."""
+SLOW_SHARE = 0.9
+"""Share of the steps in which a slow rank is behind."""
+LEAST_STEPS = 5
+
+
+class Cause(Enum):
+    """Why a step takes longer than it had to."""
+
+    GAPS = "outside of operations"
+    DATA_WAIT = "waiting for data"
+    CHECKPOINT = "checkpoints"
+    SLOW_RANK = "a slow rank"
+    UNEVEN_DATA = "uneven data"
+    PARTITION = "uneven pipeline partition"
+    NETWORK = "network slower than usual"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What one cause takes of the time of a step, from 0 to 1."""
+
+    cause: Cause
+    share: float
+    """Of the whole; all shares and the ideal make 1."""
+    worth: float
+    """How much shorter the step were without this cause alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where the step of a job went."""
+
+    steps: int
+    ranks: int
+    measured: float
+    """Seconds of an average step, as replayed."""
+    ideal: float
+    slowdown: float
+    """Times the step with all work spread evenly (Eq. 1 of arXiv 2505.05713)."""
+    slow: tuple[tuple[int, float], ...]
+    """Ranks that are slow, and how many times the computing of their peers."""
+    losses: tuple[Loss, ...]
+
+
+def account(replay: Replay) -> Account:
+    """Where the step of a job went."""
+    what_if = _WhatIf(replay)
+    measured = before = what_if.without([])
+    packed = what_if.without([Cause.GAPS])
+    taken: list[Cause] = []
+    losses = []
+    for cause in Cause:
+        taken.append(cause)
+        after = what_if.without(taken)
+        alone = packed if cause is Cause.GAPS else what_if.without([Cause.GAPS, cause])
+        start = measured if cause is Cause.GAPS else packed
+        losses.append(Loss(cause, (before - after) / measured, (start - alone) / measured))
+        before = after
+    operations = replay.operations
+    return Account(
+        steps=len({one.step for one in operations}),
+        ranks=len({one.rank for one in operations}),
+        measured=measured,
+        ideal=before,
+        slowdown=packed / replay.step_time(what_if.spread()),
+        slow=tuple(sorted(what_if.slow.items())),
+        losses=tuple(losses),
+    )
+
+
+class _WhatIf:
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        operations = replay.operations
+        self.slow = slow_ranks(replay)
+        self._of = {
+            work: [n for n, one in enumerate(operations) if one.work is work] for work in Work
+        }
+        self._slow = [at for at in self._of[Work.COMPUTE] if operations[at].rank in self.slow]
+        self._healthy = [
+            at for at in self._of[Work.COMPUTE] if operations[at].rank not in self.slow
+        ]
+
+    def without(self, causes: Sequence[Cause]) -> float:
+        """How long a step takes without some causes, in seconds."""
+        delays = None if Cause.GAPS in causes else self._replay.delays
+        return self._replay.step_time(self._durations(causes), delays)
+
+    def spread(self) -> list[float]:
+        """Durations with the work of each kind spread evenly over ranks, slow ones among them."""
+        compute = self._of[Work.COMPUTE]
+        durations = self._durations([Cause.DATA_WAIT, Cause.CHECKPOINT, Cause.NETWORK])
+        self._set(durations, compute, self._means(compute, _kind), _kind)
+        return durations
+
+    def _durations(self, causes: Sequence[Cause]) -> list[float]:
+        durations = list(self._replay.durations)
+        even = self._healthy
+        if Cause.SLOW_RANK in causes and self._slow:
+            peers = self._means(self._healthy, _kind_stage_step)
+            self._set(durations, self._slow, peers, _kind_stage_step)
+            even = self._of[Work.COMPUTE]
+        if Cause.UNEVEN_DATA in causes:
+            self._set(durations, even, self._means(self._healthy, _kind_stage), _kind_stage)
+        if Cause.PARTITION in causes:
+            of_stage = self._means(self._healthy, _kind_stage)
+            of_kind = self._means(self._healthy, _kind)
+            for at in self._of[Work.COMPUTE]:
+                one = self._replay.operations[at]
+                if mean := of_stage.get(_kind_stage(one)):
+                    durations[at] *= of_kind[_kind(one)] / mean
+        if Cause.NETWORK in causes:
+            network = self._of[Work.NETWORK]
+            self._set(durations, network, self._means(network, _kind, median), _kind)
+        for cause, work in ((Cause.DATA_WAIT, Work.DATA), (Cause.CHECKPOINT, Work.CHECKPOINT)):
+            if cause in causes:
+                for at in self._of[work]:
+                    durations[at] = 0.0
+        return durations
+
+    def _set(
+        self, durations: list[float], places: Sequence[int], values: Mapping[Key, float], key: KeyOf
+    ) -> None:
+        for at in places:
+            durations[at] = values.get(key(self._replay.operations[at]), durations[at])
+
+    def _means(
+        self, places: Sequence[int], key: KeyOf, mean: Callable[[list[float]], float] = fmean
+    ) -> dict[Key, float]:
+        """What the operations that share a key take on average."""
+        seen: dict[Key, list[float]] = defaultdict(list)
+        for at in places:
+            seen[key(self._replay.operations[at])].append(self._replay.durations[at])
+        return {key: mean(values) for key, values in seen.items()}
+
+
+def _kind(one: Operation) -> Key:
+    return (one.kind,)
+
+
+def _kind_stage(one: Operation) -> Key:
+    return one.kind, one.stage
+
+
+def _kind_stage_step(one: Operation) -> Key:
+    return one.kind, one.stage, one.step
+
+
+def slow_ranks(replay: Replay) -> dict[int, float]:
+    """Ranks that compute longer than their peers, those of the same stage, in nearly every step.
+
+    With how many times as long, on the median.  Work that comes and goes, as that of uneven
+    sequences, names nobody; neither does a stage that has no peers.
+    """
+    totals: dict[tuple[int, int], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for one, lasted in zip(replay.operations, replay.durations, strict=True):
+        if one.work is Work.COMPUTE:
+            totals[one.stage, one.step][one.rank] += lasted
+    ratios: dict[int, list[float]] = defaultdict(list)
+    for of_rank in totals.values():
+        for rank, total in of_rank.items():
+            peers = [other for peer, other in of_rank.items() if peer != rank]
+            if peers and (usual := median(peers)) > 0:
+                ratios[rank].append(total / usual)
+    return {rank: median(seen) for rank, seen in ratios.items() if _is_slow(seen)}
+
+
+def _is_slow(ratios: Sequence[float]) -> bool:
+    behind = sum(ratio >= SLOW_RATIO for ratio in ratios)
+    return len(ratios) >= LEAST_STEPS and behind >= SLOW_SHARE * len(ratios)
