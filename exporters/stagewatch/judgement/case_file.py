@@ -207,7 +207,14 @@ def _read_truth(content: Any) -> Truth:
 
 def _member(value: Any) -> Member:
     role, rank, node = value
-    return text(role), _number(rank), text(node)
+    return text(role), whole(rank), text(node)
+
+
+def _expected(value: Any) -> Member:
+    """A rank, or, with a number below zero, a server that is none."""
+    role, rank, node = value
+    server = type(rank) is int and rank < 0
+    return text(role), -whole(-rank) if server else whole(rank), text(node)
 
 
 def _level(value: Any) -> str:
@@ -334,11 +341,6 @@ def _seconds_by_name(value: Any) -> dict[str, float]:
     return {text(name): real(seconds) for name, seconds in value.items()}
 
 
-def _number(value: Any) -> int:
-    """A rank; below zero a server that is none."""
-    return -whole(-value) if isinstance(value, int) and value < 0 else whole(value)
-
-
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("role", "substage", "node", "gpu", "state", "wait_channel"), text),
     **dict.fromkeys(("first_failure",), text),
@@ -372,7 +374,7 @@ _TRUTH: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("title", "collection", "kind", "blind_spot", "unsound"), text),
     "healthy": _boolean,
     "processes": lambda value: tuple(map(_member, value[:MAX_RANKS])),
-    "expected": lambda sets: tuple(frozenset(map(_member, one)) for one in sets[:MAX_SETS]),
+    "expected": lambda sets: tuple(frozenset(map(_expected, one)) for one in sets[:MAX_SETS]),
     **dict.fromkeys(("suspicion", "page"), _level),
     "evidence": lambda words: frozenset(map(text, words[:MAX_SETS])),
     **dict.fromkeys(("trigger", "end"), real),
