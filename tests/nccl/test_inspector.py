@@ -180,6 +180,22 @@ def test_files_are_joined_to_the_rank_whose_gpu_or_process_they_name(
     assert collector.collect().value(SECONDS, *mine) is None  # it was `{"half` and no line of JSON
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+def test_a_user_who_writes_much_is_read_little_by_little_and_a_stranger_not_at_all(
+    ranks: RankDirectory, dumps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = lines(record(os.getpid()))
+    monkeypatch.setattr("stagewatch.ranks.nccl.collector.MAX_USER_BYTES", 2 * len(one))
+    collector = InspectorCollector(dumps, ranks)
+    for number in range(5):
+        (dumps / f"n{number}-pid{os.getpid()}.log").write_bytes(b"nonsense\n" + one)
+    stranger = dumps / "nccl_inspector_metrics_GPU-8f2a.prom"
+    stranger.write_text("nonsense\n")
+    os.chown(stranger, 60_000, 60_000)
+    told = [collector.collect().value(LACKING, "line") for _ in range(4)]
+    assert told == [2, 2, 1, None]
+
+
 def test_a_directory_that_is_not_in_memory_is_left_alone(ranks: RankDirectory) -> None:
     with pytest.raises(SourceError, match="is not in memory"):
         InspectorCollector(Path("/usr"), ranks).collect()

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.nccl.files import NcclFiles
 from stagewatch.ranks.nccl.layout import SIZE, CorruptFile, Transfer, parse
 from tests.bench.bench_fuzz import fuzz
 from tests.bench.fuzzing.target import Target
@@ -67,3 +72,25 @@ def test_thousands_of_changed_files_crash_nothing() -> None:
     outcome = fuzz(target, 4000)
     assert not outcome.crashes
     assert 0 < outcome.refused < outcome.inputs
+
+
+def test_of_a_process_with_many_files_one_is_read(tmp_path: Path) -> None:
+    code = """if True:
+        import fcntl, os, pathlib, sys
+        made, kept = pathlib.Path(sys.argv[1]).read_bytes(), []
+        for number in range(3):
+            file = open(f"{sys.argv[2]}/{os.getpid()}-{number:08x}.nccl", "xb", buffering=0)
+            file.write(made)
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            kept.append(file)
+        print("made", flush=True)
+        sys.stdin.read()
+    """
+    (tmp_path / "made").write_bytes(made())
+    (tmp_path / "ranks").mkdir()
+    command = [sys.executable, "-c", code, str(tmp_path / "made"), str(tmp_path / "ranks")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"made\n"
+        found = NcclFiles(tmp_path / "ranks", Procfs()).read({process.pid})
+        process.kill()
+    assert [len(those) for those in found.values()] == [1]

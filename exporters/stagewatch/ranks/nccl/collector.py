@@ -36,6 +36,8 @@ from stagewatch.ranks.records import Life
 MAX_FILES = 256
 MAX_BYTES = 1 << 20
 """Read of one file in a look; of JSON the latest."""
+MAX_USER_BYTES = 4 << 20
+"""Read of one user's files in a look; what is left over comes in the next ones."""
 MAX_OPERATIONS = 32
 """Told of one rank: those that take longest."""
 _TEXT = re.compile(r"nccl_inspector_metrics_([A-Za-z0-9-]{1,80})\.prom")
@@ -105,10 +107,16 @@ class InspectorCollector(Collector):
         by_pid = {}
         seen: dict[tuple[int, int], int] = {}
         files = 0
+        read: Counter[int] = Counter()
         for name, fd in self._files():
             files += 1
-            uid = os.fstat(fd).st_uid
-            mine = [rank for rank in ranks if rank.uid == uid]
+            status = os.fstat(fd)
+            mine = [rank for rank in ranks if rank.uid == status.st_uid]
+            if not mine or read[status.st_uid] >= MAX_USER_BYTES:
+                self._keep_place(status, seen)
+                continue
+            before = self._read.get(_place(status), 0)
+            read[status.st_uid] += min(max(0, status.st_size - before), MAX_BYTES)
             if gpu := _TEXT.fullmatch(name):
                 report = read_text(os.pread(fd, MAX_BYTES, 0).decode("utf-8", "replace"))
                 for rank in mine:
@@ -138,7 +146,7 @@ class InspectorCollector(Collector):
     def _new_lines(self, fd: int, seen: dict[tuple[int, int], int]) -> bytes:
         """Whole lines since the last look, the latest of them."""
         status = os.fstat(fd)
-        place = status.st_dev, status.st_ino
+        place = _place(status)
         start = self._read.get(place, 0)
         if status.st_size < start:
             start = 0
@@ -148,6 +156,11 @@ class InspectorCollector(Collector):
         seen[place] = skipped + end
         first = raw.find(b"\n") + 1 if skipped > start else 0
         return raw[first:end]
+
+    def _keep_place(self, status: os.stat_result, seen: dict[tuple[int, int], int]) -> None:
+        """Go on from there in the next look."""
+        if (place := _place(status)) in self._read:
+            seen[place] = self._read[place]
 
     def _files(self) -> Iterator[tuple[str, int]]:
         """Name and descriptor of each.  Raises `SourceError` where it may not be read."""
@@ -172,6 +185,10 @@ class InspectorCollector(Collector):
                     os.close(fd)
         finally:
             os.close(directory)
+
+
+def _place(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _own_pid(rank: Rank) -> int:

@@ -45,14 +45,19 @@ class NcclFiles:
         self._proc = proc
 
     def read(self, pids: Collection[int]) -> dict[int, tuple[Communicator, ...]]:
-        """The communicators of these processes, as far as they have the plugin."""
+        """The communicators of these processes, as far as they have the plugin.
+
+        Of each the first file counts: the plugin makes one, and who makes more costs no more.
+        """
         found: dict[int, tuple[Communicator, ...]] = {}
         for _, _, fd in self._opened() if pids else ():
             with contextlib.suppress(CorruptFile, OSError):
                 _, pid = lock_holder(fd)
-                if pid in pids and self._proc.uid(pid) == os.fstat(fd).st_uid:
-                    found[pid] = (*found.get(pid, ()), *parse(os.pread(fd, SIZE + 1, 0)))
-        return {pid: _most_telling(those) for pid, those in found.items()}
+                mine = pid in pids and self._proc.uid(pid) == os.fstat(fd).st_uid
+                if mine and pid not in found:
+                    found[pid] = ()
+                    found[pid] = _most_telling(parse(os.pread(fd, SIZE + 1, 0)))
+        return found
 
     def tidy(self) -> None:
         """Remove what killed processes left long ago, where that may be removed."""
