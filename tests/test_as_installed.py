@@ -29,6 +29,7 @@ from tests.as_installed import (
     status,
     systemd,
 )
+from tests.nccl.made import made
 from tests.node_agent import NodeAgent, Series
 from tests.running import clean_environ
 from tests.waiting import wait_for
@@ -53,7 +54,10 @@ while True:
     time.sleep(0.05)
 """
 HANGS = """
-import socket, sys, time, stagewatch
+import fcntl, os, pathlib, socket, sys, time, stagewatch
+plugin = open(os.environ["STAGEWATCH_DIR"] + f"/{os.getpid()}-00000001.nccl", "xb", buffering=0)
+plugin.write(pathlib.Path(sys.argv[3]).read_bytes())
+fcntl.lockf(plugin, fcntl.LOCK_EX)
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
 stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
 with stagewatch.stage("train"):
@@ -118,6 +122,7 @@ def node() -> Iterator[Node]:
         (directory / "root").mkdir()
         root = NodeAgent(directory / "root", *arguments(directory / "root"))
         root.ranks.chmod(0o1777)
+        (directory / "plugin").write_bytes(made())
         children.start([sys.executable, "-c", PEER], log=directory / "peer.log")
         wait_for(lambda: (directory / "peer.log").read_text().endswith("\n"), "a port to talk to")
         port = (directory / "peer.log").read_text().strip()
@@ -125,7 +130,8 @@ def node() -> Iterator[Node]:
             (FIRST_UID, RECORDED, (jobs[0], port), {"STAGEWATCH_DIR": str(root.ranks)}),
             (FIRST_UID + 1, UNRECORDED, (port,),
              {"RANK": "1", "WORLD_SIZE": "2", "SLURM_JOB_ID": jobs[1]}),
-            (FIRST_UID, HANGS, (jobs[2], port), {"STAGEWATCH_DIR": str(root.ranks)}),
+            (FIRST_UID, HANGS, (jobs[2], port, str(directory / "plugin")),
+             {"STAGEWATCH_DIR": str(root.ranks)}),
         ):  # fmt: skip
             children.start(
                 as_user(directory / f"rank-{uid}", uid, sys.executable, "-c", code, *given),
@@ -224,6 +230,7 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
             ("rl_rank_processes", node.jobs[0]),
             ("rl_rank_stack_frame_info", node.jobs[2]),
             ("rl_rank_waits_for", node.jobs[2]),
+            ("rl_rank_nccl_operation", node.jobs[2]),
         )
     }
     seen: list[set[tuple[str, frozenset[tuple[str, str]]]]] = [set(), set()]
