@@ -24,8 +24,8 @@ USER_BYTES = 1_500_000
 LINE_BYTES = 140
 """What a series takes but for its job and role."""
 
-GROWTH_BYTES = 4_000
-"""By how much a rank or a role may grow until the next look, at least."""
+GROWTH_BYTES = 8_000
+"""By how much a rank or a role may grow until the next look, at least: by two stages."""
 
 LEFT_OUT = gauge(
     "stagewatch_rank_series_left_out",
