@@ -20,6 +20,7 @@ while True:
     step += 1
     with stagewatch.stage("train", step=step):
         time.sleep(0.05)
+    stagewatch.replicated("step", step)
 """
 
 
