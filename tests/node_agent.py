@@ -19,8 +19,8 @@ step = 0
 while True:
     step += 1
     with stagewatch.stage("train", step=step):
+        stagewatch.replicated("step", step)
         time.sleep(0.05)
-    stagewatch.replicated("step", step)
 """
 
 

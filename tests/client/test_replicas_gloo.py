@@ -29,13 +29,16 @@ def run(directory: Path, what: str, *, odd: int, at: int, steps: int, every: int
         numbers = map(str, (odd, at, steps, every))
         command = [sys.executable, "-m", "tests.client.jobs.replicas"]
         command += [str(directory / "store"), what, *numbers, kind]
-        processes.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
+        with (directory / f"{rank}.txt").open("w") as out:  # a pipe that nobody reads fills up
+            processes.append(subprocess.Popen(command, env=environ, stdout=out))
     try:
-        told = [one.communicate(timeout=36_000)[0] for one in processes]
+        ended = [one.wait(timeout=36_000) for one in processes]
     finally:
         for one in processes:
             one.kill()
-    assert [one.returncode for one in processes] == [0] * RANKS
+            one.wait()
+    assert ended == [0] * RANKS
+    told = [(directory / f"{rank}.txt").read_text() for rank in range(RANKS)]
     return [[line.split() for line in text.splitlines()] for text in told]
 
 

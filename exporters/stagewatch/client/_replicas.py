@@ -138,7 +138,9 @@ class _Watch:
             torch = self._torch
             device = gradient.device
             with torch.no_grad():
-                largest = torch.linalg.vector_norm(gradient, float("inf")).float()
+                numbers = torch.view_as_real(gradient) if gradient.is_complex() else gradient
+                low, high = torch.aminmax(numbers)
+                largest = torch.maximum(high, -low).float()
                 if device not in self._largest:
                     self._largest[device] = torch.zeros((), device=device)
                     self._first[device] = torch.zeros((), device=device, dtype=torch.int64)
