@@ -61,7 +61,7 @@ LACKING = gauge(
 LACKS = gauge(
     "io_checkpoint_lacks_info",
     "1 with the first of those files and what is wrong with it; absent if there is none.",
-    (*_JOB, "what"),
+    (*_JOB, "lacks"),
 )
 COMPLETE = gauge(
     "io_checkpoint_scan_complete",
