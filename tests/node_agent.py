@@ -19,6 +19,7 @@ step = 0
 while True:
     step += 1
     with stagewatch.stage("train", step=step):
+        stagewatch.replicated("step", step)
         time.sleep(0.05)
 """
 

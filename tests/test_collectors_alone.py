@@ -44,6 +44,7 @@ NODE = {
     "stages": "rl_rank_step",
     "ranks": "rl_rank_cpu_seconds_total",
     "work": "rl_rank_at_work",
+    "replicas": "rl_rank_replica_check",
     "rank_io": "rl_rank_io_bytes_total",
     "processes": "rl_rank_open_files",
     "blocked_tasks": "io_blocked_tasks",

@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"record", "identity", "places"},
     {"client"},
     {"core"},
-    {"host", "prometheus"},
+    {"host", "prometheus", "checkpoint"},
     SUBJECTS,
     {"judgement"},
     {"web", "incidents", "report", "dashboards", "assets"},

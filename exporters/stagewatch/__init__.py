@@ -15,6 +15,8 @@ A trainer imports this client, which needs the standard library alone.
     stagewatch.install("trl")  # or: record the framework's own timers
     stagewatch.watch_collectives(torch.distributed)
     stagewatch.expect(600)  # a pause of up to ten minutes that is no hang
+    stagewatch.replicated("grad_norm", 0.7)  # which all ranks must have alike
+    stagewatch.watch_replicas(model, optimizer)  # or: their weights, every 100 steps
 """
 
 from stagewatch.client import (
@@ -25,10 +27,12 @@ from stagewatch.client import (
     heartbeat,
     init,
     install,
+    replicated,
     scalar,
     stage,
     throughput,
     watch_collectives,
+    watch_replicas,
 )
 
 __all__ = [
@@ -40,10 +44,12 @@ __all__ = [
     "heartbeat",
     "init",
     "install",
+    "replicated",
     "scalar",
     "stage",
     "throughput",
     "watch_collectives",
+    "watch_replicas",
 ]
 
 __version__ = "0.1.0"

@@ -162,6 +162,10 @@ _COMMANDS = {
         "say where a job's step went, and what it were worth to mend each cause",
     ),
     "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
+    "checkpoint": (
+        "stagewatch.checkpoint.command",
+        "say whether a checkpoint is whole, before a job loads it",
+    ),
     "demo": ("stagewatch.demo.command", "watch a real job hang and the stack name the culprit"),
     "fault": (
         "stagewatch.faults.command",

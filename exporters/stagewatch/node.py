@@ -21,7 +21,16 @@ from stagewatch.kernel_log import collector as kmsg
 from stagewatch.logs import collector as logs
 from stagewatch.network import infiniband, probe
 from stagewatch.node_context import NodeContext, NodeOptions, node_context
-from stagewatch.ranks import activity, blocked_tasks, census, processes, sockets, stages, work
+from stagewatch.ranks import (
+    activity,
+    blocked_tasks,
+    census,
+    processes,
+    replicas,
+    sockets,
+    stages,
+    work,
+)
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks.environment_scan import denied_here
 from stagewatch.ranks.nccl import collector as nccl
@@ -41,6 +50,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         stages.SPEC,
         activity.SPEC,
         work.SPEC,
+        replicas.SPEC,
         rank_io.SPEC,
         processes.SPEC,
         blocked_tasks.SPEC,

@@ -88,6 +88,17 @@ SCALAR_SIZE = 56  # name, value (double), boot time
 SCALAR_NAME_SIZE = 40
 SCALARS_AT = COLLECTIVES_AT + COLLECTIVES * COLLECTIVE_SIZE
 
+REPLICA = "replica/"
+"""What the names of scalars begin with that hold checks of replicas, as `replica/16/weights@world`:
+the slot, what is checked, and the group of ranks that must agree.  A value is the step, modulo
+2**21, times 2**32, plus a checksum of 32 bits, which a double holds exactly."""
+REPLICA_SLOTS = (1, 16, 256)
+"""A slot keeps the latest check whose step is a multiple of its number: ranks are looked at one
+after the other, and of a fast job the slower slots stand still for long enough."""
+REPLICA_STEPS = 1 << 21
+NONFINITE = "replica/nonfinite"
+"""The scalar with the first step in which a gradient of this rank alone was NaN or infinite."""
+
 # Lanes.
 LANES = 8
 LANES_AT = SCALARS_AT + SCALARS * SCALAR_SIZE

@@ -81,6 +81,7 @@ LASTING = {
                 "gpu",
                 "logs",
                 "network_ranks",
+                "replicas",
                 "self",
             ),
             *("slow_jobs", "slow_ranks", "slurm", "stages", "stalls"),

@@ -166,7 +166,7 @@ AT_ONCE = {
         *("GPUXidCritical", "GPUXidWarning", "GPUNVSwitchFatal", "GPUUncorrectableECC"),
         *("GPUSramErrorsBeyondLimit", "GPURowRemapFailed", "OutOfMemoryKill"),
         *("SlurmJobEnding", "SlurmJobsEndedByNodeFailure", "SlurmNodeOutOnPurpose", "Watchdog"),
-        *("NFSServerNotResponding", "JobOnSilentStorage"),
+        *("NFSServerNotResponding", "JobOnSilentStorage", "ReplicaDiffers"),
     },
     "it counts over a range of time": {
         *("GPUNVLinkErrors", "NetworkLinkFlapping", "SlurmNodeFlapping", "SlurmRequeueLoop"),

@@ -23,6 +23,7 @@ SHARES = (0.0123456, 0.8765432)
 FRACTIONS = (0.0123456, 8.123456, 43.98765, 8787.123456)
 WHOLE = (1.0, 3.0, 8787.0)
 COUNTED = {
+    "CheckpointNotWhole",
     "FailedButNotEnded",
     "GPUCountBelowConfigured",
     "GPUNVLinkDown",

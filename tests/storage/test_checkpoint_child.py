@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.storage.checkpoint_child import _step, run
+from stagewatch.checkpoint.names import step_of
+from stagewatch.storage.checkpoint_child import run
 
 
 class Looker:
@@ -58,7 +59,7 @@ def write(path: Path, size: int, modified: float) -> None:
     ],
 )
 def test_steps_are_read_from_names(name: str, expected: int | None) -> None:
-    assert _step(name)[1] == expected
+    assert step_of(name)[1] == expected
 
 
 def test_a_truncated_checkpoint_stands_beside_the_size_of_the_one_before(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_a_missing_directory_is_an_error_with_its_errno(tmp_path: Path) -> None:
 
 @given(st.text(min_size=1, max_size=40).filter(lambda name: "/" not in name and "\0" not in name))
 def test_no_name_is_too_odd(name: str) -> None:
-    kind, step = _step(name)
+    kind, step = step_of(name)
     assert (step is None) == (kind == 0)
     assert step is None or step >= 0
 

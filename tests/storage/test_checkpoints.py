@@ -17,6 +17,7 @@ from stagewatch.storage.checkpoints import (
     job,
     pattern,
 )
+from tests.checkpoint.written import distributed
 from tests.waiting import wait_for
 
 Start = Callable[..., CheckpointsCollector]
@@ -26,8 +27,8 @@ Start = Callable[..., CheckpointsCollector]
 def start() -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def begin(*directories: str) -> CheckpointsCollector:
-            options = CheckpointsOptions(directories, every=0.1)
+        def begin(*directories: str, verify: bool = False) -> CheckpointsCollector:
+            options = CheckpointsOptions(directories, every=0.1, verify=verify)
             helper = Helper({name: job(name, options) for name in directories})
             stack.callback(helper.close)
             return CheckpointsCollector(helper, results_for=60)
@@ -60,6 +61,28 @@ def test_a_checkpoint_that_shrinks_is_seen_when_it_is_written(start: Start, tmp_
     assert out.value(checkpoints.STEP, name, "540") == 10
     assert out.value(checkpoints.COMPLETE, name) == 1
     wait_for_value(collector, checkpoints.GROWING, 0, name, "540")
+
+
+def test_a_checkpoint_that_lacks_a_shard_is_told_once_it_has_ceased_to_grow(
+    start: Start, tmp_path: Path
+) -> None:
+    distributed(tmp_path / "540" / "step_9")
+    name = f"{tmp_path}/{{job}}"
+    collector = start(name, verify=True)
+    wait_for_value(collector, checkpoints.LACKING, 0, name, "540")
+    distributed(tmp_path / "540" / "step_10")
+    (tmp_path / "540" / "step_10" / "__3_0.distcp").unlink()
+    out = wait_for_value(collector, checkpoints.LACKING, 1, name, "540")
+    assert out.value(checkpoints.STEP, name, "540") == 10
+    lacks = "step_10/__3_0.distcp: 1 of 4 files that step_10/.metadata names"
+    assert out.value(checkpoints.LACKS, name, "540", lacks) == 1
+
+
+def test_nobody_looks_into_a_checkpoint_unasked(start: Start, tmp_path: Path) -> None:
+    distributed(tmp_path / "step_9")
+    name = str(tmp_path)
+    out = wait_for_value(start(name), checkpoints.GROWING, 0, name, "")
+    assert checkpoints.LACKING not in out.families
 
 
 @pytest.mark.parametrize("refused", ["relative", "/a/../b", "/{job}/{job}", ""])

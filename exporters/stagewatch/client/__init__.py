@@ -18,6 +18,7 @@ from stagewatch.client._api import (
 )
 from stagewatch.client._collectives import watch_collectives
 from stagewatch.client._install import install
+from stagewatch.client._replicas import replicated, watch_replicas
 
 __all__ = [
     "call",
@@ -27,8 +28,10 @@ __all__ = [
     "heartbeat",
     "init",
     "install",
+    "replicated",
     "scalar",
     "stage",
     "throughput",
     "watch_collectives",
+    "watch_replicas",
 ]

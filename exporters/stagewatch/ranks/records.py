@@ -225,12 +225,15 @@ class RankRecord:
     groups: Mapping[str, Group]
     """By name; sends and receives are in `POINT_TO_POINT`."""
     scalars: Mapping[str, float]
+    """Without those in `replicas`."""
     work: Mapping[str, tuple[float, float, float]]
     """Tokens, FLOPs and samples by stage."""
     calls: Mapping[str, Calls]
     failures: Mapping[tuple[str, str], int]
     first_failure: Failure | None
     last_failure: Failure | None
+    replicas: Mapping[str, float] = field(default_factory=dict)
+    """Checks of replicas, by the scalar's name."""
     life: Life = Life.ALIVE
     name: str = field(default="", compare=False)
     """File name, for messages."""
@@ -422,6 +425,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
         groups=_groups(raw, words),
         scalars=_scalars(raw, words),
+        replicas=_scalars(raw, words, replicas=True),
         work=_work(rest),
         calls=_calls(rest),
         failures=_failures(raw, words),
@@ -556,10 +560,14 @@ def _op(code: int) -> str:
     return layout.OPS[code if code < len(layout.OPS) else 0]
 
 
-def _scalars(raw: bytes, words: memoryview) -> dict[str, float]:
+def _scalars(raw: bytes, words: memoryview, *, replicas: bool = False) -> dict[str, float]:
     table = layout.SCALARS_AT, layout.SCALAR_SIZE, layout.SCALARS, layout.SCALAR_NAME_SIZE
     doubles = memoryview(raw).cast("d")
-    return {name: doubles[at] for name, at in _entries(raw, *table) if words[at + 1] > 0}
+    return {
+        name: doubles[at]
+        for name, at in _entries(raw, *table)
+        if words[at + 1] > 0 and name.startswith(layout.REPLICA) is replicas
+    }
 
 
 def _work(raw: bytes) -> dict[str, tuple[float, float, float]]:

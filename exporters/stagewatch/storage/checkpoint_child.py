@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import time
 from collections.abc import Iterator
@@ -16,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stagewatch.checkpoint.inventory import TooMany, inventory
+from stagewatch.checkpoint.names import TEMPORARY, step_of
+from stagewatch.checkpoint.verify import TimeIsUp, verify
 from stagewatch.core.children.worker import Report
 from stagewatch.core.path_patterns import is_wild, matching
 
 MAX_DEPTH = 6
-
-_TEMPORARY = re.compile(r"(?:^|[._-])(?:tmp|temp|part|partial|incomplete)(?:[._-]|\d|$)", re.I)
-_STEP = re.compile(r"(?:step|iter|iteration|checkpoint|ckpt|epoch)[-_=]?0*(\d{1,12})", re.I)
-_NUMBER = re.compile(r"(\d{1,12})(?!.*\d)")
 
 
 class _Exhausted(Exception):
@@ -44,13 +42,14 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
     """One look.
 
     Arguments: pattern (a path; a component may hold `{job}` or `*`), max_entries, seconds,
-    max_jobs, max_age.  Result: `jobs`, by name, see `_Look.directory`; `complete`, `entries`,
-    `skipped_jobs`, `unreadable` (directories) and `error` (an errno, if there is nothing to look
-    through at all).
+    max_jobs, max_age, verify (whether headers are read).  Result: `jobs`, by name, see
+    `_Look.directory`; `complete`, `entries`, `skipped_jobs`, `unreadable` (directories) and `error`
+    (an errno, if there is nothing to look through at all).
     """
     report.phase("scan")
     known: dict[str, Any] = leftover or {}
-    look = _Look(arguments["max_entries"], time.monotonic() + arguments["seconds"])
+    until = time.monotonic() + arguments["seconds"]
+    look = _Look(arguments["max_entries"], until, verify=arguments.get("verify", False))
     jobs: dict[str, Any] = {}
     result: dict[str, Any] = {"jobs": jobs, "complete": True, "error": None, "skipped_jobs": 0}
     oldest = time.time() - arguments["max_age"]
@@ -78,11 +77,12 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
 
 
 class _Look:
-    def __init__(self, max_entries: int, until: float) -> None:
+    def __init__(self, max_entries: int, until: float, *, verify: bool = False) -> None:
         self.entries = 0
         self.unreadable = 0
         self._last_entry = max_entries
         self._until = until
+        self._verify = verify
 
     def allow(self, entries: int) -> None:
         """What may be looked at from here on."""
@@ -119,10 +119,10 @@ class _Look:
             if stat.S_ISLNK(status.st_mode):
                 continue
             path = directory / entry.name
-            if _TEMPORARY.search(entry.name):
+            if TEMPORARY.search(entry.name):
                 temporary.append((path, status.st_mtime))
                 continue
-            kind, step = _step(entry.name)
+            kind, step = step_of(entry.name)
             if step is not None or stat.S_ISREG(status.st_mode):
                 name = "" if step is None else str(step)
                 group = groups.setdefault((kind, name), _Group(name, step))
@@ -144,7 +144,37 @@ class _Look:
             "temporary": len(temporary) + unfinished,
             "temporary_modified": min((when for _, when in temporary), default=None),
         }
-        return found | self._compare(found, order[-2] if len(order) > 1 else None, known)
+        before = order[-2] if len(order) > 1 else None
+        found |= self._compare(found, before, known)
+        return found | self._verified(directory, newest, before, found, known)
+
+    def _verified(
+        self,
+        directory: Path,
+        newest: _Group,
+        before: _Group | None,
+        found: dict[str, Any],
+        known: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Whether a checkpoint that has ceased to grow is whole, looked at once.
+
+        `lacking` counts the files that are wrong and `lacks` tells the first; both are `None` where
+        nobody has looked, or could.
+        """
+        if not self._verify or found["growing"] != 0:
+            return {"lacking": None, "lacks": None, "looked": False}
+        nothing = {"lacking": None, "lacks": None, "looked": True}
+        if known.get("looked"):
+            return {key: known[key] for key in nothing}
+        try:
+            files = inventory(directory, newest.paths, follow=False)
+            earlier = inventory(directory, before.paths, follow=False) if before else None
+            report = verify(files, earlier, until=self._until)
+        except (OSError, TooMany, TimeIsUp):
+            return nothing
+        first = report.faults[0] if report.faults else None
+        lacks = "" if first is None else f"{first.name[-80:]}: {first.why}"
+        return {"lacking": report.lacking, "lacks": lacks, "looked": True}
 
     def _compare(
         self, found: dict[str, Any], before: _Group | None, known: dict[str, Any]
@@ -179,7 +209,7 @@ class _Look:
                 size += status.st_size
                 files += 1
                 modified = max(modified, status.st_mtime)
-                temporary += bool(_TEMPORARY.search(path.name))
+                temporary += bool(TEMPORARY.search(path.name))
         return size, files, modified, temporary
 
     def _entries(self, directory: Path) -> Iterator[os.DirEntry[str]]:
@@ -194,19 +224,6 @@ class _Look:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 self.unreadable += 1
-
-
-def _step(name: str) -> tuple[int, int | None]:
-    """The step a name speaks of, and how clearly: 2 for `step_10`, 1 for `10.pt`, 0 for none.
-
-    Of a directory's names only the clearest count: beside `checkpoint-500` there may lie
-    `events.out.1732` and `latest.txt`.
-    """
-    found = list(_STEP.finditer(name))
-    if found:
-        return 2, int(found[-1][1])
-    match = _NUMBER.search(name.partition(".")[0] or name)
-    return (1, int(match[1])) if match else (0, None)
 
 
 def _previous(name: str, size: int) -> dict[str, Any]:

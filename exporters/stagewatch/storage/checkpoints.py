@@ -52,6 +52,17 @@ TEMPORARY_MODIFIED = gauge(
     "Last change of the oldest of those, as Unix time.",
     _JOB,
 )
+LACKING = gauge(
+    "io_checkpoint_lacking_files",
+    "Files of the newest checkpoint that are missing, cut short or cannot be read, once it has "
+    "ceased to grow; 0 if it is whole, absent where nobody has looked (option verify).",
+    _JOB,
+)
+LACKS = gauge(
+    "io_checkpoint_lacks_info",
+    "1 with the first of those files and what is wrong with it; absent if there is none.",
+    (*_JOB, "lacks"),
+)
 COMPLETE = gauge(
     "io_checkpoint_scan_complete",
     "1 if the last look got through all of the directory, 0 if it ran out of time or "
@@ -86,6 +97,7 @@ _VALUES = {
     "modified": MODIFIED,
     "growing": GROWING,
     "temporary": TEMPORARY,
+    "lacking": LACKING,
     "temporary_modified": TEMPORARY_MODIFIED,
 }
 
@@ -112,6 +124,11 @@ class CheckpointsOptions:
     deadline: float = option(
         60.0, "time after which a look is given up and its process killed", parse=duration
     )
+    verify: bool = option(
+        False,
+        "look into a checkpoint once it is written: shards by its metadata, headers, ends of "
+        "files; for one or two nodes a directory, since each reads some KiB of every file",
+    )
     max_jobs: int = option(64, "jobs shown of one pattern, those that changed last")
     max_age: float = option(
         2 * 86400.0, "a job whose newest checkpoint is older is left out", parse=duration
@@ -136,6 +153,8 @@ class CheckpointsCollector(JobsCollector):
         for job, found in result["jobs"].items():
             for key, metric in _VALUES.items():
                 out.add(metric, found[key], directory, job)
+            if found["lacks"]:
+                out.add(LACKS, 1, directory, job, found["lacks"])
 
 
 def job(directory: str, options: CheckpointsOptions) -> JobSpec:
@@ -148,6 +167,7 @@ def job(directory: str, options: CheckpointsOptions) -> JobSpec:
             "seconds": options.deadline * LOOK_SHARE,
             "max_jobs": options.max_jobs,
             "max_age": options.max_age,
+            "verify": options.verify,
         },
         interval=options.every,
         deadline=options.deadline,

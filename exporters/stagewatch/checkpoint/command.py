@@ -1,0 +1,169 @@
+"""Says whether a checkpoint is whole, before a job loads it.
+
+  stagewatch checkpoint verify /scratch/540/checkpoints
+      the newest checkpoint in there, or the one that `latest` or
+      `latest_checkpointed_iteration.txt` names; DIR may also be the checkpoint itself
+  stagewatch checkpoint verify DIR --json
+      the same for programs: path, whole, files, bytes, checked, lacking, faults, doubts
+  stagewatch checkpoint verify DIR --deadline 20s || exit 1
+      in a batch script or a prolog: a mount that does not answer holds up nobody for longer
+
+Nothing is loaded, imported or unpickled: names, sizes, headers and the directories at the ends of
+files are read, so that 100 GB take as long as 100 KB, and a hostile file can run nothing.
+
+What is looked for:
+  files that metadata name     .metadata of torch.distributed.checkpoint, *.index.json of
+                               safetensors and Hugging Face, -00001-of-00004, world_size_8_rank_0,
+                               ranks of DeepSpeed and Megatron by the sizes that they tell
+  files that are cut short     safetensors, torch.save's zips, JSON, pieces of .distcp
+  files never written          zeros where a header or a piece must be
+  files of the one before      that this one lacks, or that have less than 80 % of their size where
+                               their header does not tell it
+
+It does not compare what a tensor holds: a changed byte in the middle of one is not seen.
+
+exit status:
+  0  nothing is wrong with it; doubts may be told
+  1  there is no checkpoint, or it could not be told: not readable, or the deadline was passed
+  2  an option cannot be used
+  3  it is not whole: what lacks is told
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from stagewatch.checkpoint.find import find
+from stagewatch.checkpoint.formats import Fault
+from stagewatch.checkpoint.inventory import Inventory, TooMany, inventory
+from stagewatch.checkpoint.verify import Report, TimeIsUp, verify
+from stagewatch.core.config import duration
+from stagewatch.core.errors import SourceError
+from stagewatch.core.words import printable
+
+NOT_WHOLE = 3
+_SHOWN = 20
+"""Faults told in lines of text."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `stagewatch checkpoint` takes."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    action = actions.add_parser(
+        "verify",
+        help="say whether a checkpoint is whole",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    action.add_argument("directory", metavar="DIR", type=Path, help="checkpoint, or where they lie")
+    action.add_argument(
+        "--previous",
+        metavar="DIR",
+        type=Path,
+        help="compare with this one [default: the one before, where DIR holds several]",
+    )
+    action.add_argument("--json", action="store_true", help="print one object of JSON")
+    action.add_argument(
+        "--deadline",
+        metavar="TIME",
+        type=duration,
+        default=60.0,
+        help="give up after so long [default: 60s]",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify, print, and return the exit status, which `--help` explains.  Raises `SourceError`."""
+    until = time.monotonic() + arguments.deadline
+    told = _in_child(lambda: _verified(arguments.directory, arguments.previous, until), until)
+    if "error" in told:
+        raise SourceError(f"{arguments.directory}: {told['error']}")
+    print(json.dumps(told) if arguments.json else _text(told))
+    return 0 if told["whole"] else NOT_WHOLE
+
+
+def _verified(directory: Path, previous: Path | None, until: float) -> dict[str, Any]:
+    """The answer as an object of JSON; `error` alone where there is none."""
+    try:
+        found = find(directory)
+        if found is None:
+            return {"error": "there is no checkpoint"}
+        if found.lost:
+            fault = Fault("missing", found.lost, f"{found.pointer} names it")
+            return _told(directory, Report(faults=[fault], lacking=1))
+        before = None
+        if earlier := (previous,) if previous else found.before:
+            before = _files(earlier)
+        return _told(found.paths[0], verify(_files(found.paths), before, until=until))
+    except TimeIsUp:
+        return {"error": "the deadline was passed before all of it was looked at"}
+    except TooMany as error:
+        return {"error": str(error)}
+    except OSError as error:
+        return {"error": f"{error.filename or ''} {error.strerror or error}".strip()}
+
+
+def _files(paths: tuple[Path, ...]) -> Inventory:
+    """The files of one directory, or of several files side by side."""
+    root = paths[0] if len(paths) == 1 and paths[0].is_dir() else paths[0].parent
+    return inventory(root, [root] if paths == (root,) else paths, follow=True)
+
+
+def _told(path: Path, report: Report) -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "whole": report.whole,
+        "files": report.files,
+        "bytes": report.bytes,
+        "checked": report.checked,
+        "lacking": report.lacking,
+        "faults": [asdict(fault) for fault in report.faults],
+        "doubts": report.doubts[:1000],
+    }
+
+
+def _text(told: dict[str, Any]) -> str:
+    count = f"{told['files']:,} files, {told['bytes']:,} bytes"
+    state = "is whole" if told["whole"] else f"is not whole: {told['lacking']:,} files are wrong"
+    lines = [f"{told['path']} {state} ({count}; {told['checked']:,} tell that they are complete)"]
+    for fault in told["faults"][:_SHOWN]:
+        kind = "is missing" if fault["kind"] == "missing" else "is wrong"
+        lines.append(f"  {fault['name']} {kind}: {fault['why']}")
+    if told["lacking"] > _SHOWN:
+        lines.append(f"  and {told['lacking'] - _SHOWN:,} more")
+    lines += [f"  doubtful: {doubt}" for doubt in told["doubts"][:_SHOWN]]
+    return "\n".join(printable(line, 400) for line in lines)
+
+
+def _in_child(work: Callable[[], dict[str, Any]], until: float) -> dict[str, Any]:
+    """What the work answers, done by a child that is left behind if a mount holds it up."""
+    sys.stdout.flush()
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        try:
+            with os.fdopen(theirs, "w") as out:
+                json.dump(work(), out)
+        except BaseException as error:
+            os.write(2, f"stagewatch: {error!r}\n".encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as answer:
+        if not select.select([answer], [], [], max(0.0, until + 1 - time.monotonic()))[0]:
+            os.kill(child, signal.SIGKILL)
+            return {"error": "it does not answer: the deadline was passed"}
+        raw = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(raw) if raw else {"error": "looking at it failed"}
