@@ -14,8 +14,7 @@ if [ -z "$NCCL_PROFILER_PLUGIN" ] && [ -f "$plugin" ] && [ "${STAGEWATCH_OFF:-}"
     printf 'export NCCL_PROFILER_PLUGIN=%s\n' "$plugin"
 fi
 
-# PyTorch's flight recorder keeps the latest collectives, and a pipe by which the agent may ask for
-# them, unless the user has said how.  The directory, where a site has made it, lets the agent's user
+# A pipe by which the agent may ask PyTorch's flight recorder for the latest collectives, unless the user has said how.  The directory, where a site has made it, lets the agent's user
 # in; PyTorch ends its watchdog where it can make no pipe.
 if [ -z "${TORCH_NCCL_DEBUG_INFO_PIPE_FILE+set}" ] && [ "${STAGEWATCH_OFF:-}" != 1 ]; then
     directory=/run/stagewatch/recorder
@@ -23,6 +22,4 @@ if [ -z "${TORCH_NCCL_DEBUG_INFO_PIPE_FILE+set}" ] && [ "${STAGEWATCH_OFF:-}" !=
     token=$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
     printf 'export TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s\n' \
         "$directory/stagewatch-fr-${SLURM_JOB_ID:-0}-$token-"
-    [ -n "${TORCH_FR_BUFFER_SIZE+set}${TORCH_NCCL_TRACE_BUFFER_SIZE+set}" ] ||
-        echo 'export TORCH_NCCL_TRACE_BUFFER_SIZE=2000'
 fi

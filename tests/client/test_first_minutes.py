@@ -136,6 +136,8 @@ def test_inspect_names_the_rank_the_function_and_the_line(home: Path) -> None:
             suspect = next(stack for stack in seen["stacks"] if stack["why"] == "suspect")
             frames = [frame for _, frames in suspect["threads"] for frame in frames]
             assert any(f"length_reward (train.py:{line})" in frame for frame in frames), suspect
+        told = "rank 2 (pid "  # by `run` itself, which may look a little later than `inspect`
+        wait_for(lambda: told in log.read_text(), "the same from `run`", limit=60)
     finally:
         job.send_signal(signal.SIGINT)
         try:
@@ -143,5 +145,5 @@ def test_inspect_names_the_rank_the_function_and_the_line(home: Path) -> None:
         finally:
             job.kill()
     last = log.read_text().splitlines()[-1]
-    assert last.startswith("stagewatch: ended after ")
+    assert last.startswith("stagewatch: hung for ")
     assert "rank 2" in last

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.run.command import BUFFER, LOADER, PIPE, flight_recorder
+from stagewatch.run.command import LOADER, PIPE, flight_recorder
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -218,10 +218,9 @@ def test_the_environment_of_the_command() -> None:
 
 def test_the_flight_recorder_can_be_asked_unless_the_user_says_how() -> None:
     added = flight_recorder({})
-    assert added.keys() == {PIPE, BUFFER}
+    assert added.keys() == {PIPE}
     assert re.fullmatch("/tmp/stagewatch-fr-[0-9a-f]{16}-", added[PIPE])
     assert flight_recorder({})[PIPE] != added[PIPE]
-    assert flight_recorder({"TORCH_FR_BUFFER_SIZE": "0"}).keys() == {PIPE}
     assert flight_recorder({PIPE: ""}) == {}
 
 

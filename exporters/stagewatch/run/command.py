@@ -41,7 +41,6 @@ INSPECTOR = {
 LOADER = Path(__file__).parents[1] / "client" / "loader"
 """For the `PYTHONPATH` of every process of a job."""
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
-BUFFER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,18 +115,15 @@ def environment(environ: Mapping[str, str], job: str) -> dict[str, str]:
 
 
 def flight_recorder(environ: Mapping[str, str]) -> dict[str, str]:
-    """Lets PyTorch's flight recorder keep the latest collectives and be asked for them by a pipe,
-    unless the user has said how; `incidents.flight_recorder` asks it.
+    """Lets PyTorch's flight recorder be asked by a pipe for the latest collectives, unless the user
+    has said how; `incidents.flight_recorder` asks it.
 
     The pipes lie in /tmp, which all nodes have: PyTorch ends its watchdog where it cannot make
     them.  Nobody else can guess their names, and take them.
     """
     if PIPE in environ:
         return {}
-    added = {PIPE: f"/tmp/stagewatch-fr-{secrets.token_hex(8)}-"}  # noqa: S108
-    if not environ.keys() & {"TORCH_FR_BUFFER_SIZE", BUFFER}:
-        added[BUFFER] = "2000"
-    return added
+    return {PIPE: f"/tmp/stagewatch-fr-{secrets.token_hex(8)}-"}  # noqa: S108
 
 
 def _remove_pipes(prefix: str | None) -> None:
