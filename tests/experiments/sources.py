@@ -24,9 +24,6 @@ class Source:
     fault: str
     began: str
     surfaced: str
-    hops: str
-    places: str
-    diagnosed: str
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -36,9 +33,6 @@ SOURCES = {
         "one of 64 ranks leaves a loop that ends by the clock, the others begin one more lap",
         "one rank, train",
         "nowhere (the log stops, the job never exits)",
-        "–",
-        "64 ranks",
-        "by hand, over ssh",
         (
             Evidence("CPU of the odd rank", "100 % → asleep", "CPU"),
             Evidence("progress", "frozen", "progress age"),
@@ -49,9 +43,6 @@ SOURCES = {
         "1000 ± 500 ms delay and 10 % loss, train worker 5 → MetaServer",
         "train worker 5, weights_update",
         "rollout, “NCCL timeout”",
-        "2",
-        "48 logs",
-        "not stated",
         (
             Evidence(
                 "weights_update", "15–20 s → 3600 s", r"stage (open|duration) \(weights_update"
@@ -73,9 +64,6 @@ SOURCES = {
         "CPU 20 → 95 %, then memory +1 GB/s to OOM, rollout worker 8",
         "rollout worker 8, rollout",
         "train, “Batch size mismatch”",
-        "1",
-        "not stated",
-        "not stated",
         (
             Evidence("time a sample", "1.2 → 7.5 s", r"scalar \(.*sample_seconds"),
             Evidence("waiting for a core", "not stated", "run-queue wait"),
@@ -90,9 +78,6 @@ SOURCES = {
         "GPU memory 75 → 79 GB on train worker 5, then 15 ± 5 s delay to the scheduler's API",
         "train worker 5, train",
         "controller, cleanup: “Error stopping job: Request timeout” 30 s later",
-        "1",
-        "33 logs",
-        "> 10 min",
         (
             Evidence("train", "180 s → 2 s", r"stage duration \(train"),
             Evidence("cleanup", "5 → 30 s", r"stage (open|duration) \(cleanup", "controller"),
@@ -104,9 +89,6 @@ SOURCES = {
         "rollout_start event delayed by 300 s, train and rollout on one GPU",
         "controller, event to rollout worker 0",
         "rollout, “CUDA out of memory”",
-        "1",
-        "not stated",
-        "not stated",
         (
             Evidence("event", "50 ms → 300 s", r"stage open \(rollout", "controller"),
             Evidence("GPU utilisation", "85 → 0 %", "GPU utilisation", ""),
@@ -118,9 +100,6 @@ SOURCES = {
         "the name of the event's receiver does not resolve",
         "controller, event to rollout worker 0",
         "rollout, “CUDA out of memory”",
-        "1",
-        "not stated",
-        "not stated",
         (Evidence("resolving", "at once → fails", r"probe \(.*dns", ""),),
     ),
     "full-storage": Source(
@@ -128,9 +107,6 @@ SOURCES = {
         "NFS 99.9 % full at the checkpoint of step 10",
         "checkpoint, step N",
         "weights_update, step N + 1, “Checkpoint corrupted: EOFError”",
-        "1 stage, 1 step",
-        "not stated",
-        "an hour later",
         (
             Evidence("checkpoint", "30 s → 3600 s", r"stage (open|duration) \(checkpoint", "train"),
             Evidence("free space", "10 TB → 10 GB (0.1 %)", "free space", ""),
@@ -142,10 +118,10 @@ SOURCES = {
 """By the name of the demo's scenario."""
 
 RECOVERY = (
-    ("detected", "+2.3 min"),
-    ("out_of_service", "+3.8 min"),
-    ("job_ended", "+5.3 min"),
-    ("node_back", "+17.5 min"),
-    ("job_resumed", "+18.2 min"),
+    ("detected", "detected", "+2.3 min"),
+    ("drained", "out of service", "+3.8 min"),
+    ("ended", "job ended", "+5.3 min"),
+    ("node_back", "node back", "+17.5 min"),
+    ("resumed", "job resumed", "+18.2 min"),
 )
 """S3's own phases, after the injection."""

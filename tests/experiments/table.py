@@ -24,9 +24,7 @@ COLUMNS = (
     "detected",
     "localised",
     "with the controller alone: detected / localised",
-    "hops: source / seen",
-    "places to look at: without / with",
-    "2σ alone",
+    "places to look at",
 )
 
 
@@ -68,27 +66,22 @@ def _summary(experiments: Mapping[str, Report]) -> Iterator[str]:
     yield _row(COLUMNS)
     yield _row("---" for _ in COLUMNS)
     for name, report in experiments.items():
-        full, alone = report["views"]["full"], report["views"]["controller"]
-        source = SOURCES.get(name)
-        after, other = full["seconds_after_injection"], alone["seconds_after_injection"]
-        seen = full["diagnosis"]
+        source, began = SOURCES.get(name), report["fault"]["start"]
+        names = report["target"]["names"]
+        seen, alone, diagnosis = report["milestones"], report["alone"], report["diagnosis"]
         cells = (
             source.number if source else report["fault"]["scenario"],
             name,
-            f"{', '.join(report['origin']) or 'not stated'} / {_place(seen['began'])}",
-            f"{source.surfaced if source else 'not stated'} / {_place(seen['surfaced'])}",
-            span(after["detected"]),
-            span(after["localised"]),
-            f"{span(other['detected'])} / {span(other['localised'])}",
-            f"{source.hops if source else 'not stated'} / {_or_not(seen['hops'])}",
-            f"{_or_not(seen['places_unranked'])} / {_or_not(seen['places_ranked'])}",
-            span(_first_two_sigma(report)),
+            f"{', '.join(names) or 'not stated'} / {_place(diagnosis['began'])}",
+            f"{source.surfaced if source else 'not stated'} / {_place(diagnosis['surfaced'])}",
+            _after(seen["detected"]["time"], began),
+            _after(seen["localised"]["time"], began),
+            " / ".join(_after(alone[name]["time"], began) for name in ("detected", "localised")),
+            "not known" if diagnosis["place"] is None else str(diagnosis["place"]),
         )
         yield _row(cells)
     yield ""
-    yield "All times count from the injection. A hop leads from one role, or stage, to the next, on"
-    yield "the way from where the fault began to where it surfaced. “2σ alone” is whichever series"
-    yield "is the first to stay beyond mean ± 2σ: it detects, and accuses whatever fluctuates."
+    yield "All times count from the injection."
 
 
 def _evidence(name: str, report: Report) -> Iterator[str]:
@@ -97,9 +90,9 @@ def _evidence(name: str, report: Report) -> Iterator[str]:
     yield ""
     if source:
         yield f"Source: {source.fault}. Began: {source.began}. Surfaced: {source.surfaced}."
-    ranks = (f"{count} {role or 'ranks'}" for role, count in report["ranks_by_role"].items())
-    baseline = span(report["baseline"]["end"] - report["baseline"]["start"])
-    every = span(report["scrape_interval_seconds"])
+    ranks = (f"{count} {role or 'ranks'}" for role, count in report["roles"].items())
+    baseline = span(report["baseline"]["seconds"])
+    every = span(report["interval"])
     yield f"Here: {', '.join(ranks)}; baseline of {baseline}, sampled every {every}."
     yield ""
     columns = ("what", "source", "component", "median (mean ± 2σ)", "furthest", "deviated after")
@@ -112,63 +105,48 @@ def _evidence(name: str, report: Report) -> Iterator[str]:
                 (evidence.what, evidence.said, "not seen", "not seen", "not seen", "not seen")
             )
             continue
-        unit = row["unit"]
-        base = "no baseline"
-        if row["samples"]:
-            spread = (row["two_sigma_high"] - row["two_sigma_low"]) / 2
-            mean = f"{number(row['mean'], unit)} ± {number(spread, unit)}"
-            base = f"{number(row['median'], unit)} ({mean})"
+        unit, base = row["signal"]["unit"], row["baseline"]
+        usual = "no baseline"
+        if base:
+            spread = f"{number(base['mean'], unit)} ± {number(2 * base['deviation'], unit)}"
+            usual = f"{number(base['median'], unit)} ({spread})"
         peak = "none" if row["peak"] is None else number(row["peak"], unit)
-        after = row["deviated_after_seconds"]
-        cells = (evidence.what, evidence.said, row["component"], base, peak, span(after))
-        yield _row(cells)
+        after = _after(row["deviated"], report["fault"]["start"])
+        yield _row((evidence.what, evidence.said, row["component"], usual, peak, after))
 
 
 def _measured(evidence: Evidence, report: Report) -> Report | None:
     """The series of the place that fits and deviated most."""
-    right = [each["component"] for each in report["views"]["full"]["suspects"] if each["right"]]
+    right = [each["component"] for each in report["suspects"] if each["right"]]
     place = evidence.component.replace("{origin}", re.escape(right[0]) + "$" if right else "")
     fitting = [
         row
-        for row in report["series"]
-        if re.match(evidence.series, row["series"]) and re.match(place, row["component"])
+        for row in report["view"]["findings"]
+        if re.match(evidence.series, row["title"]) and re.match(place, row["component"])
     ]
-    return max(fitting, key=lambda row: row["times_limit"] or 0.0, default=None)
-
-
-def _first_two_sigma(report: Report) -> float | None:
-    times = [row["two_sigma_after_seconds"] for row in report["series"]]
-    return min((when for when in times if when is not None), default=None)
+    return max(fitting, key=lambda row: row["severity"] or 0.0, default=None)
 
 
 def _recoveries(recoveries: Mapping[str, Report]) -> Iterator[str]:
     yield "## Recoveries on Slurm"
     yield ""
-    names = [phase.replace("_", " ") for phase, _ in RECOVERY]
-    yield _row(("scenario", *names, "downtime", "throughput before → after"))
-    yield _row("---" for _ in range(len(names) + 3))
-    yield _row(("S3, source", *(said for _, said in RECOVERY), "18.2 min", "1250 → 1180 samples/s"))
+    names = [words for _, words, _ in RECOVERY]
+    yield _row(("scenario", *names, "downtime"))
+    yield _row("---" for _ in range(len(names) + 2))
+    yield _row(("S3, source", *(said for *_, said in RECOVERY), "18.2 min"))
     for name, report in recoveries.items():
         for each in (each for cluster in report["clusters"] for each in cluster["incidents"]):
-            after = [each[phase] and each[phase] - each["began"] for phase, _ in RECOVERY]
-            downtime = each["downtime"] and each["downtime"]["end"] - each["downtime"]["start"]
-            yield _row((name, *map(span, after), span(downtime), _throughput(each["jobs"])))
-
-
-def _throughput(jobs: Iterable[Report]) -> str:
-    for job in jobs:
-        if job["throughput_before"] is not None and job["throughput_after"] is not None:
-            unit = job["throughput_unit"]
-            return f"{job['throughput_before']:.4g} → {job['throughput_after']:.4g} {unit}"
-    return "not seen"
+            after = [_after(each[phase], each["began"]) for phase, *_ in RECOVERY]
+            downtime = each["downtime"] and each["downtime"]["seconds"]
+            yield _row((name, *after, span(downtime)))
 
 
 def _place(place: Report) -> str:
     return ", ".join(filter(None, (place["component"], place["stage"]))) or "not seen"
 
 
-def _or_not(value: float | None) -> str:
-    return "not known" if value is None else f"{value:g}"
+def _after(when: float | None, began: float) -> str:
+    return span(None if when is None else when - began)
 
 
 def _row(cells: Iterable[object]) -> str:

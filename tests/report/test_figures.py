@@ -9,20 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from stagewatch.report.drawing import (
-    SMALL,
-    Drawing,
-)
-from stagewatch.report.figures import (
-    LARGEST,
-    WIDTHS,
-    Bar,
-    Group,
-    diagnosis,
-    limits,
-    round_values,
-    timeline,
-)
+from stagewatch.report.drawing import COLUMN, PAGE, SMALL, Paper
+from stagewatch.report.figures import LARGEST, limits, round_values, timeline
 from stagewatch.report.history import Grid
 from stagewatch.report.incidents import Incident, Sign
 from stagewatch.report.jobs import JobStory
@@ -42,11 +30,6 @@ HOSTILE = [
 ]
 
 
-def bars(title: str, what: str, seconds: float | None) -> Drawing:
-    """A figure with texts that others chose."""
-    return diagnosis([Group(title, [Bar(what, seconds, "detect")], 60.0)])
-
-
 def incident(node: str = "n1", job: str = "7") -> Phases:
     """A drain with a job, none of which lasts long."""
     signs = (
@@ -57,43 +40,40 @@ def incident(node: str = "n1", job: str = "7") -> Phases:
     return Phases(
         Incident(signs),
         began=1000,
-        resolution=5,
+        grid=Grid(950, 10, 100),
         injected=1000,
         detected=1002,
         drained=1004,
         node_back=1490,
         jobs=(JobStory(job, True, ended=1050, resumed=1495),),
-        grid=Grid(950, 10, 100),
         running=running,
     )
 
 
 @pytest.mark.parametrize("format", ["svg", "pdf", "png"])
-def test_hostile_labels_are_in_every_file(format: str) -> None:
-    groups = [Group(text, [Bar(text, None, "detect")], 60.0) for text in HOSTILE]
-    assert diagnosis(groups).file(format)
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_labels_are_in_every_file(text: str, format: str) -> None:
+    assert timeline(incident(text, text), "timeline-1").file(format)
 
 
 @settings(max_examples=15)
-@given(some.text(), some.none() | some.floats(0, 1e12))
-def test_any_text_makes_a_drawing_that_parses(text: str, seconds: float | None) -> None:
-    drawing = bars(text, text, seconds)
+@given(some.text())
+def test_any_text_makes_a_drawing_that_parses(text: str) -> None:
+    drawing = timeline(incident(text, text), "timeline-1")
     ElementTree.fromstring(drawing.inline())
     ElementTree.fromstring(drawing.svg)
 
 
 def test_no_text_is_smaller_than_seven_points() -> None:
-    for drawing in (
-        bars("title", "detected", 3.0),
-        *(timeline(incident(), "timeline-1", width) for width in WIDTHS),
-    ):
+    for paper in (PAGE, COLUMN):
+        drawing = timeline(incident(), "timeline-1", paper)
         text = drawing.svg
-        unit = drawing.width * 72 / float(re.findall(r'viewBox="0 0 ([0-9.]+)', text)[0])
+        unit = paper.inches * 72 / float(re.findall(r'viewBox="0 0 ([0-9.]+)', text)[0])
         found = re.findall(r"font(?:-size)?: [^;]*?([0-9.]+)px", text)
         sizes = [float(size) * unit for size in found]
         assert sizes
         assert min(sizes) >= SMALL == 7.0
-        assert f"min-width: {drawing.width:g}in" in drawing.inline()
+        assert f"min-width: {paper.inches:g}in" in drawing.inline()
 
 
 def test_a_figure_is_the_same_every_time() -> None:
@@ -110,13 +90,10 @@ def test_an_axis_has_a_length_and_all_values_on_it(values: list[float]) -> None:
     assert all(low - 1e-30 <= value <= high for value in values)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_of_a_figure_is_cut_off(width: float) -> None:
-    names = ("n1", "a-node-of-a-very-long-name-in-a-large-cluster-0017")
-    drawn = [timeline(incident(each, "7" * 40), "timeline-1", width) for each in names]
-    group = Group("Everything measured", [Bar("localised", None, "detect")], 86400.0)
-    for each in (*drawn, diagnosis([group, group], width=width)):
-        assert cut_off(each) < 0.02
+@pytest.mark.parametrize("paper", [PAGE, COLUMN])
+@pytest.mark.parametrize("node", ["n1", "a-node-of-a-very-long-name-in-a-large-cluster-0017"])
+def test_nothing_of_a_figure_is_cut_off(node: str, paper: Paper) -> None:
+    assert cut_off(timeline(incident(node, "7" * 40), "timeline-1", paper)) < 0.02
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,10 @@ def test_experiment_says_where_the_culprit_hung(url: str, tmp_path: Path) -> Non
     given = ["report", "experiment", "--prometheus", url, "--fault", "stop-1"]
     given += ["--format", "html,json,svg"]
     assert main([*given, "--output", str(tmp_path)]) == 0
-    full = json.loads((tmp_path / "report.json").read_text())["views"]["full"]
-    assert full["hung"] == [{"time": T + STACKS, "component": "train 1", "frame": FRAME}]
-    assert full["seconds_after_injection"]["localised"] == NAMED
-    assert full["seconds_after_injection"]["hung_at"] == STACKS
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["view"]["hung"] == [{"time": T + STACKS, "component": "train 1", "frame": FRAME}]
+    assert report["milestones"]["localised"]["time"] == T + NAMED
+    assert report["milestones"]["hung_at"]["time"] == T + STACKS
     page = (tmp_path / "report.html").read_text()
     escaped = FRAME.replace("<", "&lt;").replace(">", "&gt;")
     assert f"train 1 at {escaped}" in page  # the time line
@@ -99,6 +99,6 @@ def test_recovery_says_where_the_culprit_hung(url: str, tmp_path: Path) -> None:
     assert main([*given, "--to", str(T + 300), "--output", str(tmp_path)]) == 0
     (cluster,) = json.loads((tmp_path / "report.json").read_text())["clusters"]
     (incident,) = cluster["incidents"]
-    (hung,) = [sign for sign in incident["signs"] if sign["kind"] == "hung"]
+    (hung,) = [sign for sign in incident["incident"]["signs"] if sign["kind"] == "hung"]
     assert (hung["job_id"], hung["text"]) == ("540", f"train 1 at {FRAME}")
     assert "hung, job 540" in (tmp_path / "timeline-1.svg").read_text()

@@ -86,7 +86,7 @@ def server(children: Children, directory: Path, name: str) -> PrometheusApi:
 def test_any_name_of_a_node_is_found_in_an_experiment(api: PrometheusApi, name: str) -> None:
     found = make_experiment(api, Wanted("f-1"))
     assert (found.job_id, found.nodes) == (name, (name,))
-    used = [each for each in found.full.view.findings if each.signal.name == "GPU utilisation"]
+    used = [each for each in found.view.findings if each.signal.name == "GPU utilisation"]
     assert [each.peak for each in used] == [0.1]
 
 

@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from stagewatch.core.errors import ConfigError
+from stagewatch.report.command import show_query
 from stagewatch.report.components import Component, component_of, target_of
+from stagewatch.report.history import Grid
 from stagewatch.report.incidents import Incident, Sign, incidents_of
 from stagewatch.report.jobs import JobStory
 from stagewatch.report.periods import Period, baseline_period, moment, month, number
 from stagewatch.report.phases import Phases, absorbed
-from stagewatch.report.progress import Progress
 
 RANK = Component("rank", "rollout", "8")
+GRID = Grid(0, 5, 300)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +111,9 @@ def test_a_restart_told_by_the_jobs_node_too_is_one_incident() -> None:
     restart = Incident((Sign("restart", 320, 320, False, "", "77"),))
     alone = Incident((Sign("restart", 320, 320, False, "", "78"),))
     found = [
-        Phases(restart, 315, 5, jobs=(JobStory("77", True, ended=315, resumed=1095),)),
-        Phases(drain, 225, 5, jobs=(JobStory("77", False, ended=315, resumed=1095),)),
-        Phases(alone, 315, 5, jobs=(JobStory("78", True, ended=315, resumed=1095),)),
+        Phases(restart, 315, GRID, jobs=(JobStory("77", True, ended=315, resumed=1095),)),
+        Phases(drain, 225, GRID, jobs=(JobStory("77", False, ended=315, resumed=1095),)),
+        Phases(alone, 315, GRID, jobs=(JobStory("78", True, ended=315, resumed=1095),)),
     ]
     kept = absorbed(found)
     assert [each.incident.jobs for each in kept] == [("77",), ("78",)]
@@ -140,11 +142,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_shown_on_a_terminal_alone() -> None:
+def test_queries_are_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
-        progress = Progress(stream)
-        progress.step("first{}")
-        progress.step('max by (node) (last_over_time(second{node="n"}[1m]))')
-        progress.close()
-        assert ("query 2: second" in stream.getvalue()) is shown
+        monkeypatch.setattr("sys.stderr", stream)
+        show_query('max by (node) (last_over_time(second{node="n"}[1m]))')
+        show_query("")
+        assert ("second" in stream.getvalue()) is shown
         assert stream.getvalue().endswith("\r\033[K") is shown

@@ -69,15 +69,8 @@ def test_wasted_gpu_hours_are_those_that_stood_still_and_those_without_the_job(
     assert recovery.interrupted_gpu_hours == pytest.approx(8 * without / 3600)
 
 
-def test_scrapes_that_failed_and_time_without_any_are_told_apart(
-    recovery: ClusterRecovery,
-) -> None:
-    agents = next(each for each in recovery.scrapes if each.job == "stagewatch")
-    looks = 2 * (7200 // 5 + 1 - 19)  # of two agents, without the blind time
-    assert agents.attempted == pytest.approx(looks, abs=2)
-    assert agents.attempted - agents.succeeded == 4
+def test_time_without_any_scrape_is_not_seen(recovery: ClusterRecovery) -> None:
     assert recovery.slo.unseen == 90  # 100 s, of which the first 7.5 s still see a sample
-    assert agents.seen == pytest.approx(1 - 18 / 1441)
 
 
 def test_an_agent_that_fell_silent_is_an_incident_that_hit_no_job(
@@ -93,7 +86,7 @@ def test_victoriametrics_tells_the_same(recovery: ClusterRecovery, store_url: st
     ours, theirs = the_failure(recovery), the_failure(made(store_url))
     for name in ("injected", "detected", "drained", "ended", "node_back", "resumed", "downtime"):
         assert getattr(theirs, name) == getattr(ours, name), name
-    assert theirs.jobs[0].throughput_change == ours.jobs[0].throughput_change
+    assert theirs.jobs[0].steps_lost == ours.jobs[0].steps_lost
 
 
 def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) -> None:
@@ -108,7 +101,7 @@ def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) 
     cluster = json.loads((tmp_path / "report.json").read_text())["clusters"][0]
     assert cluster["slo"]["verdict"] == "missed"  # 7.2 s are all that two hours may lose
     first, second = cluster["incidents"]
-    assert first["downtime"] is first["job_resumed"] is None  # not seen, which is not zero
+    assert first["downtime"] is first["resumed"] is None  # not seen, which is not zero
     assert second["downtime"]["end"] - second["downtime"]["start"] == 1125
 
 

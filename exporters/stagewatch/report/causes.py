@@ -43,9 +43,6 @@ class Cause:
     reason: str
     places: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     alerts: Counter[str] = field(default_factory=Counter)
-    jobs: set[tuple[str, str]] = field(default_factory=set)
-    nodes: set[tuple[str, str]] = field(default_factory=set)
-    """Cluster and job, and cluster and node, of its places."""
 
     @property
     def seconds(self) -> float:
@@ -105,8 +102,6 @@ def find_causes(
                 behind = nodes.get((key.cluster, key.state)) or {("", "nodes not named"): 1.0}
             for (reason, place), part in shared(seconds, behind).items():
                 cause = add(key.state, reason, place, part)
-                cause.jobs |= {job} if key.allocated else set()
-                cause.nodes |= set() if key.allocated else {(key.cluster, place)}
                 if key.state in named:
                     cause.alerts.update(fired.get(job, {}))
     moved = _lost_by_job(ledger)
@@ -117,7 +112,7 @@ def find_causes(
         if whole and moved.get(job):
             seconds = moved[job] * mine[attempt] / whole
             place = f"job {attempt.job_id}, {minute(attempt.ended)}"
-            add(LOST, attempt.how, place, seconds).jobs.add(job)
+            add(LOST, attempt.how, place, seconds)
     return sorted(causes.values(), key=lambda each: (-each.seconds, each.words))
 
 

@@ -7,32 +7,26 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from stagewatch.core.config import add_options, duration, number, option, options_of, path
-from stagewatch.core.errors import ConfigError, StagewatchError
+from stagewatch.core.config import add_options, option, options_of
+from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.options import PrometheusOptions
-from stagewatch.report import pages, records
+from stagewatch.report import goodput, pages, records, recovery
 from stagewatch.report.experiment import Wanted, make_experiment
-from stagewatch.report.goodput import Asked as GoodputAsked
-from stagewatch.report.goodput import make_goodput
-from stagewatch.report.periods import Period, between, iso, minute, moment, month, month_words, span
-from stagewatch.report.prices import price, read_prices
-from stagewatch.report.progress import Progress
-from stagewatch.report.recovery import Asked, make_recovery
 
 if TYPE_CHECKING:
     from stagewatch.report.drawing import Drawing
 
-Drawn = Mapping[str, Sequence["Drawing"]]
-"""Figures by name, in each width."""
+R = TypeVar("R")
+
 Files = dict[str, str | bytes]
 """Contents by the name of the file."""
 
@@ -60,61 +54,6 @@ class OutputOptions:
     )
 
 
-def percent(value: object) -> float:
-    """a number of percent above 0 and below 100, as 99.9"""
-    share = number(value.rstrip("% ") if isinstance(value, str) else value)
-    if share >= 100:
-        raise ValueError
-    return share
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodOptions:
-    """Options of reports on a period."""
-
-    start: str = option(
-        "",
-        "beginning, as 2026-11-21T14:30:00Z, or 12h, which is 12 hours ago; 24 hours before the "
-        "end if empty",
-        flag="--from",
-    )
-    end: str = option("", "end, likewise: from 12h to 2h are ten hours; now if empty", flag="--to")
-    month: str = option("", "a whole month in UTC instead, as 2026-11")
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryOptions(PeriodOptions):
-    """Options of `stagewatch report recovery`."""
-
-    slo: float = option(99.9, "availability to aim at, in percent", parse=percent)
-    cluster: str = option("", "only this cluster; all if empty")
-    throughput: str = option(
-        "samples_per_second",
-        "scalar of the ranks (rl_scalar) that is a throughput, summed; steps a minute where a job "
-        "has none",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class GoodputOptions(PeriodOptions):
-    """Options of `stagewatch report goodput`."""
-
-    cluster: str = option("", "only this cluster; all if empty")
-    user: str = option("", "only jobs of this user; GPUs outside of jobs are then left out")
-    account: str = option("", "only jobs of this account, likewise")
-    partition: str = option("", "only jobs of this partition, likewise")
-    price: float | None = option(
-        None, "what a GPU-hour costs, as 2.50; no money is shown without", parse=price
-    )
-    price_file: Path | None = option(
-        None,
-        "TOML file with the price of a GPU-hour by model of GPU instead: h100 = 2.50, and other = "
-        "1.00 for all that have no line of their own",
-        parse=path,
-    )
-    currency: str = option("USD", "unit of the prices")
-
-
 DESCRIPTIONS = {
     "goodput": "Reports what the GPUs were paid for: where the hours of a month, or of another "
     "period, went by state, account, user, partition, model and job; what cost most and where; "
@@ -128,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(title="reports", metavar="REPORT", dest="report", required=True)
     for name, options, help in (
         ("experiment", Wanted, "one injected fault and what it did"),
-        ("recovery", RecoveryOptions, "failures and recoveries over a period"),
-        ("goodput", GoodputOptions, "where the paid GPU-hours of a month went, and the money"),
+        ("recovery", recovery.RecoveryOptions, "failures and recoveries over a period"),
+        ("goodput", goodput.GoodputOptions, "where the paid GPU-hours went, and the money"),
     ):
         kind = kinds.add_parser(name, help=help, description=DESCRIPTIONS.get(name))
         kind.add_argument(
@@ -158,13 +97,11 @@ def run(arguments: argparse.Namespace) -> int:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     import_module("matplotlib")  # a lack of it is told before the server is asked
     api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
-    progress = Progress()
-    api.on_query = progress.step
+    api.on_query = show_query
     try:
-        make = {"experiment": _experiment, "recovery": _recovery, "goodput": _goodput}
-        files = _files(make[arguments.report](api, arguments), wanted)
+        files = _make(api, arguments, wanted)
     finally:
-        progress.close()
+        show_query("")
         api.close()
     if page:
         _write(output, files["report.html"])
@@ -174,129 +111,51 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A report, and how each of its files is made."""
-
-    drawn: Callable[[], Drawn]
-    page: Callable[[Mapping[str, Sequence[str]]], str]
-    json: Callable[[], str]
-    csv: Callable[[], str]
+def show_query(expression: str) -> None:
+    """Show on a terminal, in one line that is written anew, which metric is read."""
+    if sys.stderr.isatty():
+        metric = re.search(r"([\w:]+)\{", expression)
+        sys.stderr.write(f"\r\033[K{metric[1][:60] if metric else ''}")
+        sys.stderr.flush()
 
 
-def _experiment(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
-    from stagewatch.report.figures import experiment_figures
+def _make(api: PrometheusApi, arguments: argparse.Namespace, formats: Sequence[str]) -> Files:
+    """Ask for what the report needs, and make its files."""
+    from stagewatch.report import figures
 
-    wanted = options_of(arguments, Wanted, "report.experiment")
-    experiment = make_experiment(api, wanted)
-    return Made(
-        partial(experiment_figures, experiment),
-        partial(pages.experiment_page, experiment),
-        partial(records.experiment_json, experiment),
-        partial(records.experiment_csv, experiment),
-    )
+    kind = arguments.report
+    table = f"report.{kind}"
 
+    def files(
+        report: R,
+        draw: Callable[[R], Mapping[str, Sequence[Drawing]]],
+        page: Callable[[R, Mapping[str, Sequence[str]]], str],
+        csv: Callable[[R], str],
+    ) -> Files:
+        made: Files = {}
+        drawn = draw(report) if {"html", *FIGURES} & set(formats) else {}
+        if "html" in formats:
+            inline = {name: [each.inline() for each in widths] for name, widths in drawn.items()}
+            made["report.html"] = page(report, inline)
+        if "json" in formats:
+            made["report.json"] = records.report_json(kind, report)
+        if "csv" in formats:
+            made["report.csv"] = csv(report)
+        for each in (each for widths in drawn.values() for each in widths):
+            made |= {f"{each.name}.{kind}": each.file(kind) for kind in FIGURES if kind in formats}
+        return made
 
-def _recovery(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
-    from stagewatch.report.figures import recovery_figures
-
-    options = options_of(arguments, RecoveryOptions, "report.recovery")
-    period, budget = _period(options)
-    slo = round(options.slo / 100, 12)
-    asked = Asked(period, budget, slo, options.cluster, options.throughput)
-    recovery = make_recovery(api, asked)
-    title = options.month or f"{iso(period.start)[:16]} to {iso(period.end)[:16]}"
-    return Made(
-        partial(recovery_figures, recovery),
-        lambda drawn: pages.recovery_page(recovery, title, drawn),
-        partial(records.recovery_json, recovery),
-        partial(records.recovery_csv, recovery),
-    )
-
-
-def _goodput(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
-    from stagewatch.report.figures import goodput_figures
-
-    options = options_of(arguments, GoodputOptions, "report.goodput")
-    prices = read_prices(options.price, options.price_file, options.currency)
-    period, whole = _period(options)
-    if options.month:
-        before = month(iso(whole.start - 1)[:7])
-        title, before_title = month_words(whole), month_words(before)
-        if period.end < whole.end:
-            title += f" (until {minute(period.end)} UTC)"
-        when = f"In {title}"
-    else:
-        before = Period(period.start - period.seconds, period.start)
-        title = f"{minute(period.start)} to {minute(period.end)} UTC"
-        when, before_title = f"From {title}", f"the {span(period.seconds)} before"
-    goodput = make_goodput(
-        api,
-        GoodputAsked(
-            period=period,
-            before=before,
-            title=title,
-            when=when,
-            before_title=before_title,
-            cluster=options.cluster,
-            user=options.user,
-            account=options.account,
-            partition=options.partition,
-            prices=prices,
-        ),
-    )
-    return Made(
-        partial(goodput_figures, goodput),
-        partial(pages.goodput_page, goodput),
-        partial(records.goodput_json, goodput),
-        partial(records.goodput_csv, goodput),
-    )
-
-
-def _files(made: Made, formats: Sequence[str]) -> Files:
-    """The report, its values, and its figures."""
-    drawn = made.drawn() if {"html", *FIGURES} & set(formats) else {}
-    files: Files = {}
-    if "html" in formats:
-        inline = {name: [each.inline() for each in widths] for name, widths in drawn.items()}
-        files["report.html"] = made.page(inline)
-    if "json" in formats:
-        files["report.json"] = made.json()
-    if "csv" in formats:
-        files["report.csv"] = made.csv()
-    return files | {
-        f"{each.name}.{format}": each.file(format)
-        for widths in drawn.values()
-        for each in widths
-        for format in FIGURES
-        if format in formats
-    }
-
-
-def _period(options: PeriodOptions) -> tuple[Period, Period]:
-    """The period to look at, and the one whose error budget counts: a month's is the whole one."""
-    now = time.time()
-    if options.month:
-        if options.start or options.end:
-            raise ConfigError("--month and --from or --to exclude each other")
-        whole = month(options.month)
-        if whole.start >= now:
-            raise ConfigError(f"--month {options.month} has not begun")
-        return Period(whole.start, min(whole.end, now)), whole
-    end = min(now, _when(options.end, "--to", now)) if options.end else now
-    start = _when(options.start, "--from", now) if options.start else end - duration("24h")
-    period = between(start, end, "--from and --to")
-    return period, period
-
-
-def _when(text: str, flag: str, now: float) -> float:
-    """A time, or a duration ago."""
-    try:
-        return (
-            now - duration(text) if text[-1:].isalpha() and text[-1] != "Z" else moment(text, flag)
-        )
-    except ValueError as error:
-        raise ConfigError(f"{flag} {text!r}: must be a time or a duration such as 24h") from error
+    if kind == "experiment":
+        experiment = make_experiment(api, options_of(arguments, Wanted, table))
+        draw = figures.experiment_figures
+        return files(experiment, draw, pages.experiment_page, records.experiment_csv)
+    if kind == "recovery":
+        options = options_of(arguments, recovery.RecoveryOptions, table)
+        made = recovery.make_recovery(api, recovery.asked_of(options))
+        return files(made, figures.recovery_figures, pages.recovery_page, records.recovery_csv)
+    paid = goodput.asked_of(options_of(arguments, goodput.GoodputOptions, table))
+    ledger = goodput.make_goodput(api, paid)
+    return files(ledger, figures.goodput_figures, pages.goodput_page, records.goodput_csv)
 
 
 def _write(file: Path, content: str | bytes) -> None:

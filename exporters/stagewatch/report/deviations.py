@@ -173,15 +173,9 @@ class Judge:
         """Whether a value is outside the baseline and beyond the limit."""
         return self.severity(value) > 1
 
-    def beyond_two_sigma(self, value: float) -> bool:
-        """Whether a value is outside mean ± 2σ: the plain method, shown beside the robust one."""
-        low, high = self.baseline.two_sigma
-        return not low <= value <= high
-
-    def sustained(self, values: Values, begin: int = 0, *, plain: bool = False) -> int | None:
+    def sustained(self, values: Values, begin: int = 0) -> int | None:
         """The first column of the first sustained deviation."""
-        test = self.beyond_two_sigma if plain else self.deviates
-        return first_sustained([None if v is None else test(v) for v in values], begin)
+        return first_sustained([None if v is None else self.deviates(v) for v in values], begin)
 
 
 def first_sustained(flags: Sequence[bool | None], begin: int = 0) -> int | None:
@@ -218,9 +212,9 @@ class Finding:
     """One series of one component during the run.
 
     `stage` is that of the series, else the one the rank was in when it first deviated; `deviated`
-    and `two_sigma` are Unix times of the first sustained deviation, None where there was none;
-    `steady` is false where the baseline itself would have been called a deviation; `peak` is the
-    value furthest beyond the baseline, without one the largest.
+    is the Unix time of the first sustained deviation, None where there was none; `steady` is false
+    where the baseline itself would have been called a deviation; `peak` is the value furthest
+    beyond the baseline, without one the largest.
     """
 
     signal: Signal
@@ -229,7 +223,6 @@ class Finding:
     detail: str
     baseline: Baseline | None
     deviated: float | None
-    two_sigma: float | None
     steady: bool
     peak: float | None
     peak_time: float | None
@@ -294,13 +287,12 @@ def _finding(signal: Signal, past: Values, line: Line, scene: Scene) -> Finding:
     baseline = baseline_of(past)
     begin = max(0, grid.index(scene.injected))
     severities: list[float | None] = [None] * len(line.values)
-    first = sigma = None
+    first = None
     run = [(at, value) for at, value in line.known() if at >= begin]
     if baseline:
         judge = Judge(baseline, signal.floor, signal.age)
         severities = [None if value is None else judge.severity(value) for value in line.values]
         first = judge.sustained(line.values, begin)
-        sigma = judge.sustained(line.values, begin, plain=True)
         run = [(at, severity) for at, _ in run if (severity := severities[at] or 0.0)]
     peak = max(run, key=lambda each: each[::-1], default=(None,))[0]
     return Finding(
@@ -310,7 +302,6 @@ def _finding(signal: Signal, past: Values, line: Line, scene: Scene) -> Finding:
         detail=", ".join(v for k, v in sorted(labels.items()) if k not in _IDENTITY),
         baseline=baseline,
         deviated=None if first is None else grid.time(first),
-        two_sigma=None if sigma is None else grid.time(sigma),
         steady=baseline is None or is_steady(past, signal),
         peak=None if peak is None else line.values[peak],
         peak_time=None if peak is None else grid.time(peak),

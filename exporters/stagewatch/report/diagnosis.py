@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagewatch.report.components import CONTROLLER, Component, Target, component_of
 from stagewatch.report.deviations import Finding, steady
 from stagewatch.report.events import ANY, Event, Fault, Firing, Hung
-from stagewatch.stages import STAGES
 
 PRESSING = ("critical", "warning")
 """Severities whose end makes it clear; a note such as FirstFailure stays for minutes."""
@@ -23,10 +22,6 @@ PRESSING = ("critical", "warning")
 IDLE = "idle"
 SLIGHT = 1.25
 """Times the limit.  Among hundreds of series, one exceeds its limit this little by chance."""
-
-PIPELINE = STAGES[1:8]
-"""The stages of a step, in order; after the last comes the first again."""
-
 
 MOMENTS = (
     ("injected", "injected", "inject"),
@@ -54,7 +49,6 @@ class Milestone:
 class View:
     """The evidence of a run: all of it, or as much as a controller's log and Slurm show."""
 
-    name: str
     findings: Sequence[Finding]
     events: Sequence[Event]
     firings: Sequence[Firing]
@@ -82,16 +76,15 @@ class Milestones:
 
 def controller_view(view: View) -> View:
     """The same run as Slurm and the controller alone show it."""
+
+    def own(component: Component) -> bool:
+        return component.role == CONTROLLER
+
     return View(
-        "controller",
-        [each for each in view.findings if each.component.role == CONTROLLER],
-        [
-            each
-            for each in view.events
-            if each.component.role == CONTROLLER or each.component.kind == "slurm"
-        ],
+        [each for each in view.findings if own(each.component)],
+        [each for each in view.events if own(each.component) or each.component.kind == "slurm"],
         [each for each in view.firings if each.labels.get("role") == CONTROLLER],
-        [each for each in view.hung if each.component.role == CONTROLLER],
+        [each for each in view.hung if own(each.component)],
         detects_by_eye=True,
     )
 
@@ -191,22 +184,18 @@ class Place:
     """A component and its stage; empty strings where it was not seen."""
 
     component: str = ""
-    group: str = ""
     stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`hops` and both counts of places are None where what they count was not seen."""
+    """Where a fault began and surfaced; `place` is the position of the right component among the
+    suspects, None where it is not one."""
 
     began: Place
     surfaced: Place
     surfaced_how: str
-    chain: tuple[str, ...]
-    hops: int | None
-    stages_between: int | None
-    places_ranked: int | None
-    places_unranked: int | None
+    place: int | None
 
 
 def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
@@ -275,87 +264,24 @@ def _waits(finding: Finding) -> bool:
 
 
 def diagnose(
-    view: View,
-    ordered: Sequence[Suspect],
-    target: Target,
-    roles: Mapping[str, int],
-    stages_open: Counter[str],
+    events: Sequence[Event], ordered: Sequence[Suspect], stages_open: Counter[str]
 ) -> Diagnosis:
-    """Where a fault began and surfaced.  `roles` counts the ranks of each role, `stages_open` those
-    in each stage at the detection."""
-    began = Place()
-    if ordered:
-        first = ordered[0]
-        began = Place(first.component.label, first.component.group, first.stage)
-    errors = [each for each in view.events if each.kind == "failure"]
+    """Where a fault began and surfaced.  `stages_open` counts the ranks in each stage at the
+    detection."""
+    began = Place(ordered[0].component.label, ordered[0].stage) if ordered else Place()
+    errors = [each for each in events if each.kind == "failure"]
     elsewhere = [each for each in errors if each.component.label != began.component]
     surfaced, how = _surfaced(elsewhere or errors, stages_open)
-    chain = _chain(ordered, began, surfaced)
-    between = stage_distance(began.stage, surfaced.stage, {each.stage for each in view.findings})
-    hops = len(chain) - 1 if surfaced.group and chain else None
-    if hops == 0 and between:
-        hops = between
     place = next((at for at, each in enumerate(ordered, 1) if each.right), None)
-    return Diagnosis(
-        began=began,
-        surfaced=surfaced,
-        surfaced_how=how,
-        chain=chain,
-        hops=hops,
-        stages_between=between,
-        places_ranked=place if target.names else None,
-        places_unranked=_unranked(ordered, target, surfaced, roles),
-    )
-
-
-def stage_distance(began: str, surfaced: str, seen: Collection[str] = PIPELINE) -> int | None:
-    """Stages onwards from one to the other, round the step, of those that the job has (`seen`);
-    None if one is none of a step's."""
-    if began not in PIPELINE or surfaced not in PIPELINE:
-        return None
-    own = [stage for stage in PIPELINE if stage in seen or stage in (began, surfaced)]
-    return (own.index(surfaced) - own.index(began)) % len(own)
+    return Diagnosis(began, surfaced, how, place)
 
 
 def _surfaced(errors: Sequence[Event], stages_open: Counter[str]) -> tuple[Place, str]:
     """The place of the last error, which one reads first; without errors, where most ranks hang."""
     if errors:
         last = errors[-1]
-        place = Place(last.component.label, last.component.group, last.stage)
-        return place, f"the last error: {last.text}"
+        return Place(last.component.label, last.stage), f"the last error: {last.text}"
     if stages_open:
         stage, count = stages_open.most_common(1)[0]
-        return Place("", "", stage), f"no error; {count} ranks were in it when it was detected"
+        return Place("", stage), f"no error; {count} ranks were in it when it was detected"
     return Place(), "no error, and no rank in a stage"
-
-
-def _chain(ordered: Sequence[Suspect], began: Place, surfaced: Place) -> tuple[str, ...]:
-    """Groups of components in the order they went wrong, from the first to where it surfaced."""
-    groups: list[str] = []
-    for each in sorted(ordered, key=lambda one: one.time):
-        group = each.component.group
-        if each.component.kind == "rank" and not each.waits and group not in groups:
-            groups.append(group)
-    if began.group and began.group not in groups[:1]:
-        groups = [began.group, *(group for group in groups if group != began.group)]
-    if surfaced.group in groups:
-        return tuple(groups[: groups.index(surfaced.group) + 1])
-    return (*groups[:1], surfaced.group) if surfaced.group and groups else tuple(groups[:1])
-
-
-def _unranked(
-    ordered: Sequence[Suspect], target: Target, surfaced: Place, roles: Mapping[str, int]
-) -> int | None:
-    """How many logs to read: every rank of the role where it surfaced and of the one where it was
-    put."""
-    origins = {each.component.role for each in ordered if each.right and each.component.role}
-    origins |= {
-        role
-        for role, count in roles.items()
-        for rank in range(count)
-        if target.matches(Component("rank", role, str(rank)))
-    }
-    if not origins:
-        return None
-    looked_at = origins | ({surfaced.group} & set(roles) or {CONTROLLER} & set(roles))
-    return sum(roles.get(role, 0) for role in looked_at)

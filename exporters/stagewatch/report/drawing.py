@@ -7,49 +7,35 @@ smaller than 7 pt.  Everything is drawn by matplotlib's objects; its global stat
 from __future__ import annotations
 
 import io
-import math
 import re
-import textwrap
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 import matplotlib.style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch
+from matplotlib.ticker import MultipleLocator
 
 from stagewatch.core.words import printable
-
-ONE_COLUMN = 3.3
-TWO_COLUMNS = 7.0
-"""Widths in inches, as conferences on systems have them."""
 
 SMALL = 7.0
 """Points, as printed; no text is smaller."""
 
-MAX_TEXT = 48
-"""Characters of a name that a figure shows."""
-
-NEAR = {TWO_COLUMNS: 0.02, ONE_COLUMN: 0.05}
-"""Moments that are nearer than this share of the axis have one line and their words in common, by
-the width."""
-
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Name the lines of moments; the key above the figure says what each is."""
 
-UNBROKEN = "\u00a0"
-"""The space within a length of time, which stays in one line."""
-
-KEY_LINE = 0.14
-"""Inches that a line of a key takes."""
-
 LINE = "#9aa3ad"
+GAP = "gap"
+"""Stands for a colour: the hatching of what is not known."""
+
 COLOURS = {
     "inject": "#d55e00",
     "effect": "#e69f00",
@@ -77,7 +63,35 @@ _STYLE = {
     "pdf.fonttype": 42,  # journals refuse type 3
 }
 
+_TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
+"""Round distances of ticks on an axis of time, in seconds; beyond them come whole days."""
+
 P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A width that conferences on systems have, and what fits into it."""
+
+    inches: float
+    suffix: str
+    """Ends the name of a file of this width."""
+    columns: int
+    """Columns of the key of moments."""
+    legend: int
+    """Entries of a legend beside each other."""
+    text: int
+    """Characters of a name."""
+    ticks: int
+    """Ticks on an axis of time, at most."""
+    near: float
+    """Moments that are nearer than this share of the axis have one line in common."""
+    least: float
+    """What lasts for a smaller share of the axis is drawn this wide, so that it can be seen."""
+
+
+PAGE = Paper(7.0, "", columns=2, legend=8, text=48, ticks=9, near=0.02, least=0.012)
+COLUMN = Paper(3.3, "-column", columns=1, legend=3, text=26, ticks=5, near=0.05, least=0.03)
 
 
 @contextmanager
@@ -94,20 +108,20 @@ def styled(draw: Callable[P, Drawing]) -> Callable[P, Drawing]:
 
 
 class Drawing:
-    """One figure of a size in inches; `name` is its file's name and must be unique on a page."""
+    """One figure; `name` is its file's name and must be unique on a page."""
 
-    def __init__(self, name: str, title: str, width: float, height: float) -> None:
-        self.name = name if width == TWO_COLUMNS else f"{name}-column"
+    def __init__(self, name: str, title: str, paper: Paper, height: float) -> None:
+        self.name = name + paper.suffix
         self.title = title
-        self.width = width
-        self.figure = Figure(figsize=(width, height), layout="constrained")
+        self.paper = paper
+        self.figure = Figure(figsize=(paper.inches, height), layout="constrained")
 
     def legend(self, handles: Sequence[Artist], columns: int, **more: float) -> None:
         """What colours mean, below the plot."""
         self.figure.legend(
             handles=handles,
             loc="outside lower center",
-            ncols=columns,
+            ncols=min(columns, len(handles)),
             frameon=False,
             handlelength=1.2,
             **more,
@@ -127,8 +141,8 @@ class Drawing:
         """
         svg = self.svg[self.svg.index("<svg") :]
         svg = re.sub(r"<(style|metadata)\b.*?</\1>", "", svg, flags=re.DOTALL)
-        grown = self.width * (138 if self.width == TWO_COLUMNS else 110)
-        size = f'role="img" width="{grown:g}" style="min-width: {self.width:g}in"'
+        inches = self.paper.inches
+        size = f'role="img" width="{inches * 138:g}" style="min-width: {inches:g}in"'
         svg = re.sub(r'width="\S+" height="\S+"', size, svg, count=1)
         return re.sub(r'<g id="[^"]*"', "<g", svg)
 
@@ -146,23 +160,32 @@ class Drawing:
         return file.getvalue()
 
 
-def row_labels(axes: Axes, labels: Sequence[str]) -> None:
+def row_labels(axes: Axes, labels: Sequence[str], paper: Paper) -> None:
     """A row for each label, the first at the top, of height 1."""
     axes.set_ylim(len(labels), 0)
-    axes.set_yticks([at + 0.5 for at in range(len(labels))], [fitted(each) for each in labels])
+    rows = [at + 0.5 for at in range(len(labels))]
+    axes.set_yticks(rows, [fitted(each, paper.text) for each in labels])
     axes.tick_params(axis="y", length=0, pad=3)
 
 
-def cell(axes: Axes, x: float, y: float, width: float, height: float, colour: str) -> Rectangle:
-    """A filled rectangle; `gap` is the hatching of what is not known."""
-    shape = Rectangle((x, y), width, height, lw=0, fc="white" if colour == "gap" else colour)
-    if colour == "gap":
-        shape.set(hatch="/////", edgecolor=LINE)
-    axes.add_patch(shape)
-    return shape
+def bar(axes: Axes, row: int, start: float, width: float, colour: str) -> None:
+    """A bar in a row."""
+    axes.broken_barh([(start, width)], (row + 0.08, 0.84), lw=0, **look(colour))
 
 
-def fitted(text: str, most: int = MAX_TEXT) -> str:
+def look(colour: str) -> dict[str, Any]:
+    """How something of a colour is filled."""
+    if colour == GAP:
+        return {"facecolor": "white", "edgecolor": LINE, "hatch": "/////"}
+    return {"facecolor": colour}
+
+
+def patch(words: str, colour: str) -> Patch:
+    """A colour's entry in a legend."""
+    return Patch(label=words, **look(colour))
+
+
+def fitted(text: str, most: int) -> str:
     """Text that any file can hold: of limited length, without characters that control terminals or
     the direction of writing; the beginning is kept, which names a node, and the end, of a path."""
     # Marks that stack up above and below a letter would take the room of the plot.
@@ -180,97 +203,60 @@ class Mark(NamedTuple):
     colour: str
 
 
-def joined(
-    marks: Iterable[Mark], low: float, high: float, near: float = NEAR[TWO_COLUMNS]
-) -> list[Mark]:
-    """The marks from `low` to `high` in order, those near to one another as one."""
-    kept: list[Mark] = []
-    for mark in sorted(marks):
-        if not low <= mark.when <= high:
-            continue
-        if kept and mark.when - kept[-1].when < near * (high - low):
-            kept[-1] = kept[-1]._replace(words=f"{kept[-1].words}, {mark.words}")
-        else:
-            kept.append(mark)
-    return kept
-
-
-def key_lines(marks: Sequence[Mark], width: float) -> list[str]:
-    """What each letter means, in lines that fit into a width in inches; a length of time stays in
-    one line."""
-    return [
-        "\n".join(
-            textwrap.wrap(f"{letter}  {mark.words}", round(width * 15), subsequent_indent="    ")
-        ).replace(UNBROKEN, " ")
-        for letter, mark in zip(LETTERS, marks, strict=False)
-    ]
-
-
-def key_height(marks: Sequence[Mark], width: float) -> float:
+def key_height(marks: Sequence[Mark], paper: Paper) -> float:
     """Inches that the key of some moments and their letters take above a plot."""
-    lines = [1 + text.count("\n") for text in key_lines(marks, _key_width(width))]
-    rows = -(-sum(lines) // 2) if width == TWO_COLUMNS else sum(lines)
-    return 0.3 + KEY_LINE * rows
+    return 0.3 + 0.14 * -(-len(marks) // paper.columns)
 
 
-def _key_width(width: float) -> float:
-    return (width / 2 if width == TWO_COLUMNS else width) - 0.4
-
-
-def time_axis(
-    drawing: Drawing,
-    panels: Sequence[Axes],
-    low: float,
-    high: float,
-    zero: str,
-    marks: Sequence[Mark],
-) -> None:
-    """Give panels above one another an axis of round times, `zero` telling when 0 is, and lines at
-    some moments: a letter above the first panel, and a key that says what the letters mean."""
+def time_axis(drawing: Drawing, panels: Sequence[Axes], low: float, high: float, zero: str) -> None:
+    """Give panels above one another an axis of round times, `zero` telling when 0 is."""
     high = max(high, low + 1.0)
-    step = _time_step(high - low, 9 if drawing.width == TWO_COLUMNS else 5)
+    least = (high - low) / drawing.paper.ticks
+    step = next((each for each in _TIME_STEPS if each >= least), 86400 * -(-least // 86400))
     divisor, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if step >= s)
-    ticks = [at * step for at in range(math.ceil(low / step), math.floor(high / step) + 1)]
     panels[-1].set_xlim(low, high)
-    panels[-1].set_xticks(ticks, [_signed(at / divisor) for at in ticks])
+    panels[-1].xaxis.set_major_locator(MultipleLocator(step))
+    panels[-1].xaxis.set_major_formatter(lambda value, _: _signed(round(value) / divisor))
     panels[-1].set_xlabel(f"{unit} {zero}", labelpad=2)
-    key = key_lines(marks, _key_width(drawing.width))
-    handles = []
-    for mark, letter, told in zip(marks, LETTERS, key, strict=False):
+
+
+def mark_moments(drawing: Drawing, panels: Sequence[Axes], marks: Iterable[Mark]) -> None:
+    """Lines at moments that the panels show: a letter above the first panel, which moments near to
+    one another share, and a key that says what happened at each letter."""
+    low, high = panels[-1].get_xlim()
+    handles: list[Artist] = []
+    letters, letter, last = iter(LETTERS), "", -float("inf")
+    for mark in sorted(each for each in marks if low <= each.when <= high):
         style = "-" if mark.colour == "inject" else (0, (4, 2))
-        for axes in panels:
-            # A seam shows the line on cells of any colour; it lies below all curves.
-            axes.axvline(mark.when, color="white", lw=2.2, alpha=0.7, zorder=1.5)
-            axes.axvline(mark.when, color=COLOURS[mark.colour], lw=1.1, ls=style)
-        panels[0].annotate(
-            letter,
-            (mark.when, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 3 if len(panels) == 1 else 13),  # above the panel's title
-            textcoords="offset points",
-            ha="center",
-            fontweight="bold",
-        )
-        handles.append(Line2D([], [], color=COLOURS[mark.colour], lw=1.4, ls=style, label=told))
-    if handles:
-        drawing.figure.legend(
-            handles=handles,
-            loc="outside upper left",
-            ncols=2 if drawing.width == TWO_COLUMNS else 1,
-            frameon=False,
-            handlelength=1.6,
-            labelspacing=0.2,
-            borderpad=0.1,
-            alignment="left",
-        )
+        colour = COLOURS[mark.colour]
+        if mark.when - last >= drawing.paper.near * (high - low):
+            letter, last = next(letters), mark.when
+            for axes in panels:
+                # A seam shows the line on cells of any colour; it lies below all curves.
+                axes.axvline(mark.when, color="white", lw=2.2, alpha=0.7, zorder=1.5)
+                axes.axvline(mark.when, color=colour, lw=1.1, ls=style)
+            panels[0].annotate(
+                letter,
+                (mark.when, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 3 if len(panels) == 1 else 13),  # above the panel's title
+                textcoords="offset points",
+                ha="center",
+                fontweight="bold",
+            )
+        label = f"{letter}  {mark.words}"
+        handles.append(Line2D([], [], color=colour, lw=1.4, ls=style, label=label))
+    drawing.figure.legend(
+        handles=handles,
+        loc="outside upper left",
+        ncols=drawing.paper.columns,
+        frameon=False,
+        handlelength=1.6,
+        labelspacing=0.2,
+        borderpad=0.1,
+        alignment="left",
+    )
 
 
 def _signed(value: float) -> str:
     return f"{value:+g}".replace("-", "−") if value else "0"
-
-
-def _time_step(seconds: float, count: int = 9) -> float:
-    """A round number of seconds, about `count` of which make the whole."""
-    choices = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
-    days = 86400.0 * math.ceil(seconds / count / 86400)
-    return next((each for each in choices if seconds / each <= count), days)

@@ -11,12 +11,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi, Track
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.components import Component, component_of
-from stagewatch.report.history import History, Labels, Line, runs, usual_gap
-
-MAX_OPEN_SECONDS = 86400.0
-"""A marker that stays open for longer counts as still open."""
-
-_GAP = 300.0
+from stagewatch.report.history import History, Labels, Line, milliseconds, runs, usual_gap
 
 NOTES = (
     *("FaultInjected", "FaultInJob", "FaultMarkerForgotten", "PageDuringFault"),
@@ -88,20 +83,13 @@ def find_fault(api: PrometheusApi, id: str, days: float) -> Fault:
 
 
 def _last_open(api: PrometheusApi, marker: str, start: float) -> float | None:
-    """The last sample of a marker; None while it is open."""
-    latest = min(time.time(), start + MAX_OPEN_SECONDS)
-    seen, gap = start, 30.0
-    at = start
-    while at < latest:
-        until = min(at + 3600, latest)
-        tracks = api.samples(marker, at, until)
-        times = sorted({when for track in tracks for when, _ in track.samples})
-        if times:
-            seen, gap = max(seen, times[-1]), 3 * usual_gap(times)
-        elif at - seen > _GAP:
-            break
-        at = until
-    return None if latest - seen < gap else seen
+    """The last sample of a marker, which shows for 30 s at least; None while it is open."""
+    looks = f"[{milliseconds(time.time() - start)}:30s]"
+    seen = api.query(f"max_over_time(timestamp({marker}){looks})")
+    last = max((each.value for each in seen), default=start)
+    tracks = api.samples(marker, last - 600, last)
+    gap = 3 * usual_gap(sorted({when for track in tracks for when, _ in track.samples}))
+    return None if time.time() - last < gap else last
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import itertools
 import statistics
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.config import number, option
@@ -35,7 +35,7 @@ from stagewatch.report.events import (
     hung_of,
     kernel_events,
 )
-from stagewatch.report.history import Grid, History, Labels, Values, measure, milliseconds
+from stagewatch.report.history import Grid, History, Labels, measure, milliseconds
 from stagewatch.report.jobs import live
 from stagewatch.report.periods import Period, baseline_period, iso
 from stagewatch.stages import STAGES
@@ -66,21 +66,6 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One view of the run, with its milestones and diagnosis."""
-
-    view: View
-    milestones: Milestones
-    diagnosis: Diagnosis
-    suspects: Sequence[Suspect]
-
-    @property
-    def watched(self) -> bool:
-        """Whether anything was judged or happened, so that there is something to draw."""
-        return any(each.baseline for each in self.view.findings) or bool(self.view.events)
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
     """What a fault cost the job.  Seconds; None where its steps were not seen before."""
 
@@ -105,7 +90,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An injected fault, as everything shows it (`full`) and as the controller alone does."""
+    """An injected fault, as everything shows it, and what the controller `alone` shows."""
 
     fault: Fault
     target: Target
@@ -115,13 +100,14 @@ class Experiment:
     baseline: Period
     run: Period
     interval: float
-    grid: Grid
-    full: Side
-    controller: Side
-    job_running: Values
-    """A value while Slurm had the job running; all None where Slurm is not watched."""
     before: Grid
     """The grid of the baseline's values."""
+    grid: Grid
+    view: View
+    milestones: Milestones
+    suspects: Sequence[Suspect]
+    diagnosis: Diagnosis
+    alone: Milestones
     recorded: int
     """GPUs of the job's nodes whose readings are replayed from a recording."""
     cost: Cost
@@ -131,28 +117,32 @@ class Experiment:
         """The title of the report."""
         return f"{self.fault.kind} on {self.fault.target or 'an unnamed target'}"
 
+    @property
+    def watched(self) -> bool:
+        """Whether anything was judged or happened, so that there is something to draw."""
+        return any(each.baseline for each in self.view.findings) or bool(self.view.events)
+
+    def telling(self) -> list[Finding]:
+        """The series to show: at most two of a component and of a kind, in the order they deviated,
+        those of the first suspect first."""
+        chosen: list[Finding] = []
+        first = [suspect.component for suspect in self.suspects[:1]]
+        candidates = sorted(
+            steady(self.view.findings),
+            key=lambda each: (each.component not in first, each.deviated, -each.severity),
+        )
+        for each in candidates:
+            mine = [one for one in chosen if one.component == each.component]
+            alike = any(one.signal == each.signal for one in mine)
+            kind = sum(one.signal == each.signal for one in chosen)
+            room = len(mine) < PER_COMPONENT and kind < PER_SIGNAL and len(chosen) < PANELS
+            if room and not alike:
+                chosen.append(each)
+        return chosen
+
     def after(self, when: float | None) -> float | None:
         """Seconds after the injection."""
         return None if when is None else when - self.fault.start
-
-
-def telling(side: Side) -> list[Finding]:
-    """The series to show: at most two of a component and of a kind, in the order they deviated,
-    those of the first suspect first."""
-    chosen: list[Finding] = []
-    order = {suspect.component: at for at, suspect in enumerate(side.suspects)}
-    candidates = sorted(
-        steady(side.view.findings),
-        key=lambda each: (order.get(each.component, len(order)) > 0, each.deviated, -each.severity),
-    )
-    for each in candidates:
-        mine = [one for one in chosen if one.component == each.component]
-        alike = any(one.signal == each.signal for one in mine)
-        kind = sum(one.signal == each.signal for one in chosen)
-        room = len(mine) < PER_COMPONENT and kind < PER_SIGNAL and len(chosen) < PANELS
-        if room and not alike:
-            chosen.append(each)
-    return chosen
 
 
 def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
@@ -183,7 +173,6 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
         seen_since = min([seen_since, *firsts])
         findings += findings_of(signal, before, during, scene)
     view = View(
-        "full",
         findings,
         events_of(history, job, nodes, members.roles, fault.start, recorded),
         _firings(history, fault, job_id, members.nodes, recorded),
@@ -191,15 +180,9 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
         kernel=kernel_events(history, nodes, fault.start),
     )
     target = target_of(wanted.origin or fault.target)
-    running = history.most("slurm_job_info", job, "")
-
-    def side(view: View) -> Side:
-        seen = milestones(fault, target, view)
-        ordered = suspects(view, target, tie=2 * history.grid.step)
-        open_now = _open_stages(view, stages, history.grid, seen.detected.time)
-        verdict = diagnose(view, ordered, target, members.roles, open_now)
-        return Side(view, seen, verdict, ordered)
-
+    seen = milestones(fault, target, view)
+    ordered = suspects(view, target, tie=2 * history.grid.step)
+    stages_open = _open_stages(stages.values(), history.grid, seen.detected.time)
     return Experiment(
         fault=fault,
         target=target,
@@ -209,11 +192,13 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
         baseline=Period(seen_since, baseline.end) if seen_since < baseline.end else baseline,
         run=run,
         interval=intervals.scrape,
-        grid=history.grid,
-        full=side(view),
-        controller=side(controller_view(view)),
-        job_running=running[0].values if running else [None] * history.grid.count,
         before=past.grid,
+        grid=history.grid,
+        view=view,
+        milestones=seen,
+        suspects=ordered,
+        diagnosis=diagnose(view.events, ordered, stages_open),
+        alone=milestones(fault, target, controller_view(view)),
         recorded=len(recorded),
         cost=_cost(history, past, job, fault.start),
     )
@@ -304,18 +289,13 @@ def _stages(history: History, job: Labels) -> dict[Component, list[str | None]]:
 
 
 def _open_stages(
-    view: View, stages: Mapping[Component, Sequence[str | None]], grid: Grid, when: float | None
+    stages: Iterable[Sequence[str | None]], grid: Grid, when: float | None
 ) -> Counter[str]:
-    """How many ranks of a view were in each stage at a time, or at the end."""
+    """How many ranks were in each stage at a time, or at the end."""
     last = grid.count - 1
     column = last if when is None else min(grid.index(when), last)
-    shown = {finding.component for finding in view.findings}
-    return Counter(
-        stage
-        for component, by_column in stages.items()
-        if view.name == "full" or component in shown
-        if (stage := by_column[column]) and stage != "idle"
-    )
+    now = (by_column[column] for by_column in stages)
+    return Counter(stage for stage in now if stage and stage != "idle")
 
 
 def _firings(

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stagewatch.core.config import option
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import Attempt, find_attempts, move_lost
-from stagewatch.report.behind import Behind, find_behind
 from stagewatch.report.causes import Cause, find_causes
-from stagewatch.report.energy import Energy, read_energy
+from stagewatch.report.costs import Energy, Prices, prices, read_energy
 from stagewatch.report.history import Labels
 from stagewatch.report.ledger import (
     GROUPS,
@@ -21,8 +21,7 @@ from stagewatch.report.ledger import (
     missing,
     read_ledger,
 )
-from stagewatch.report.periods import Period
-from stagewatch.report.prices import Prices
+from stagewatch.report.periods import Period, PeriodOptions, iso, minute, month, month_words, span
 
 MAX_CAUSES = 10
 MAX_PLACES = 5
@@ -32,31 +31,66 @@ MAX_ROWS = 15
 
 
 @dataclass(frozen=True, slots=True)
+class GoodputOptions(PeriodOptions):
+    """Options of `stagewatch report goodput`."""
+
+    cluster: str = option("", "only this cluster; all if empty")
+    user: str = option("", "only jobs of this user; GPUs outside of jobs are then left out")
+    account: str = option("", "only jobs of this account, likewise")
+    partition: str = option("", "only jobs of this partition, likewise")
+    price: tuple[tuple[str, float], ...] = option(
+        (),
+        "what a GPU-hour costs, as 2.50, or by model of GPU, as h100=2.50,a100=1.20,other=1; no "
+        "money is shown without",
+        parse=prices,
+    )
+    currency: str = option("USD", "unit of the prices")
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """The request for a report: the period, the one before it to compare with, and their names."""
 
+    options: GoodputOptions
     period: Period
     before: Period
     title: str
     when: str
     """The period as a sentence begins with it."""
     before_title: str
-    cluster: str
-    user: str
-    account: str
-    partition: str
-    prices: Prices
 
     @property
     def clusters(self) -> Labels:
         """Labels that all series must have."""
-        return {"cluster": self.cluster} if self.cluster else {}
+        return {"cluster": self.options.cluster} if self.options.cluster else {}
 
     @property
     def jobs(self) -> dict[str, str]:
         """Labels that only series of jobs have."""
-        labels = {"user": self.user, "account": self.account, "partition": self.partition}
+        chosen = self.options
+        labels = {"user": chosen.user, "account": chosen.account, "partition": chosen.partition}
         return {name: value for name, value in labels.items() if value}
+
+    @property
+    def prices(self) -> Prices:
+        """What GPU-hours cost."""
+        return Prices(dict(self.options.price), self.options.currency)
+
+
+def asked_of(options: GoodputOptions) -> Asked:
+    """The request that options make: a month is compared with the month before it, another period
+    with as long a time.  Raises `ConfigError`."""
+    period, whole = options.periods()
+    if options.month:
+        before = month(iso(whole.start - 1)[:7])
+        title = month_words(whole)
+        if period.end < whole.end:
+            title += f" (until {minute(period.end)} UTC)"
+        return Asked(options, period, before, title, f"In {title}", month_words(before))
+    before = Period(period.start - period.seconds, period.start)
+    title = f"{minute(period.start)} to {minute(period.end)} UTC"
+    earlier = f"the {span(period.seconds)} before"
+    return Asked(options, period, before, title, f"From {title}", earlier)
 
 
 def _sums() -> defaultdict[str, float]:
@@ -147,8 +181,6 @@ class Goodput:
     tables: Mapping[str, Mapping[str, Use]]
     """By account, user, partition, model and job: what each held, the largest first."""
     causes: Sequence[Cause]
-    incidents: Sequence[Behind]
-    """Those behind the costliest causes, by their start."""
     attempts: Sequence[Attempt]
     energy: Energy
     before: Use | None
@@ -168,7 +200,7 @@ DIMENSIONS: dict[str, Callable[[Key], str]] = {
     "user": lambda key: key.user,
     "partition": lambda key: key.partition,
     "model": lambda key: key.model,
-    "job": lambda key: f"{key.cluster}\0{key.job_id}",
+    "job": lambda key: f"{key.cluster}/{key.job_id}",
 }
 """The tables, and what one row of each has in common."""
 
@@ -202,7 +234,6 @@ def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
         total=total,
         tables=tables,
         causes=causes,
-        incidents=find_behind(api, ledger, causes[:MAX_CAUSES]),
         attempts=attempts,
         energy=energy,
         before=_use(asked, before[0].rows.items()) if before else None,

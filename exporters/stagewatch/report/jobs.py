@@ -1,22 +1,15 @@
-"""What an incident did to a job: when it stopped, came back, and how fast it was then."""
+"""What an incident did to a job: when it stopped, stood still and came back."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stagewatch.report.history import Grid, History, Labels, Line, Values, by_job
 from stagewatch.report.incidents import JOIN_SECONDS, Sign
 from stagewatch.report.periods import Period
-
-BEFORE_SECONDS = 600.0
-"""Throughput is averaged over this time, before and after."""
-
-LEAST_SECONDS = 60.0
-LEAST_STEPS = 5
-"""A throughput is given only where so much time, and so many steps, were seen."""
 
 STANDSTILL_SECONDS = 60.0
 STANDSTILL_STEPS = 5
@@ -44,12 +37,6 @@ class JobStory:
     goes_on: bool = False
     """Whether a step was completed after the standstill."""
     gpus: float | None = None
-    throughput_before: float | None = None
-    throughput_after: float | None = None
-    throughput_unit: str = ""
-    throughput_metric: str = ""
-    """What `throughput` holds: a scalar of the ranks, or the step."""
-    throughput: Line | None = None
     steps_lost: float | None = None
     """Last step before, less the first one after."""
 
@@ -69,13 +56,6 @@ class JobStory:
         return self.stalled[-1].end if self.stalled else None
 
     @property
-    def throughput_change(self) -> float | None:
-        """As a share of what it was before; negative: slower."""
-        if not self.throughput_before or self.throughput_after is None:
-            return None
-        return (self.throughput_after - self.throughput_before) / self.throughput_before
-
-    @property
     def without_gpus(self) -> float | None:
         """GPU-seconds from its end until it was restored; None where that is not known."""
         if not self.interrupted or None in (self.gpus, self.ended, self.restored):
@@ -89,7 +69,6 @@ def stories(
     running: Mapping[str, Values],
     near: Period,
     signs: Sequence[Sign],
-    throughput: str,
 ) -> list[JobStory]:
     """What became of each job that ran, where it stopped `near` the incident."""
     if not running:
@@ -98,13 +77,11 @@ def stories(
     jobs: Labels = {"cluster": cluster, "job_id": tuple(running)}
     step = live(history, "rl_rank_step", jobs)
     steps = by_job(history.lines(f"max by (job_id) ({step})"))
-    scalars = live(history, "rl_scalar", {**jobs, "name": throughput})
-    rates = by_job(history.lines(f"sum by (job_id) ({scalars})"))
     held = by_job(history.most("rl_rank_info", jobs, "job_id", "count"))
     held |= by_job(history.most("slurm_job_gpus", jobs, "job_id"))
     requeued = by_job(history.most("slurm_job_requeue_timestamp_seconds", jobs, "job_id"))
     started = by_job(history.most("slurm_job_start_timestamp_seconds", jobs, "job_id"))
-    jobs_told = []
+    told = []
     for job, values in running.items():
         ended, resumed = _stops(grid, values, near)
         ended = _exact(ended, requeued.get(job), began)
@@ -114,35 +91,23 @@ def stories(
         standstill, goes_on = None, False
         if hurt and ended is None:
             standstill, goes_on = _standstill(grid, steps.get(job), near)
-        story = JobStory(
-            job_id=job,
-            hurt=hurt,
-            ended=ended,
-            resumed=resumed,
-            training=training,
-            stalled=tuple(
-                Period(s.start, s.end) for s in signs if s.kind == "stall" and s.job_id == job
-            ),
-            standstill=standstill,
-            goes_on=goes_on,
-            gpus=max((n for _, n in held[job].known() if n), default=None) if job in held else None,
-            steps_lost=lost,
-        )
-        if story.interrupted:
-            line, speed = (rates[job], _mean) if job in rates else (steps.get(job), _pace)
-            until = story.restored
-            story = replace(
-                story,
-                throughput_unit=throughput.replace("_per_second", "/s")
-                if job in rates
-                else "steps/min",
-                throughput_metric=throughput if job in rates else "rl_rank_step",
-                throughput=line,
-                throughput_before=speed(line, grid, began - BEFORE_SECONDS, began),
-                throughput_after=None if until is None else speed(line, grid, until, grid.end),
+        stalls = (each for each in signs if each.kind == "stall" and each.job_id == job)
+        gpus = [count for _, count in held[job].known() if count] if job in held else []
+        told.append(
+            JobStory(
+                job_id=job,
+                hurt=hurt,
+                ended=ended,
+                resumed=resumed,
+                training=training,
+                stalled=tuple(Period(each.start, each.end) for each in stalls),
+                standstill=standstill,
+                goes_on=goes_on,
+                gpus=max(gpus, default=None),
+                steps_lost=lost,
             )
-        jobs_told.append(story)
-    return jobs_told
+        )
+    return told
 
 
 def live(history: History, metric: str, jobs: Labels) -> str:
@@ -231,26 +196,3 @@ def _standstill(grid: Grid, steps: Line | None, near: Period) -> tuple[Period | 
         if end - begin >= least and end > near.start and begin < near.end + JOIN_SECONDS:
             return Period(begin, end), end in rises
     return None, False
-
-
-def _seen(line: Line | None, grid: Grid, start: float, end: float) -> list[tuple[float, float]]:
-    """Times and values of up to ten minutes; none where less than a minute was seen."""
-    if line is None:
-        return []
-    until = min(start + BEFORE_SECONDS, end)
-    seen = [(grid.time(at), value) for at, value in line.known() if start <= grid.time(at) < until]
-    return seen if seen and seen[-1][0] - seen[0][0] >= LEAST_SECONDS else []
-
-
-def _mean(line: Line | None, grid: Grid, start: float, end: float) -> float | None:
-    """The mean of a throughput."""
-    seen = _seen(line, grid, start, end)
-    return statistics.fmean(value for _, value in seen) if seen else None
-
-
-def _pace(line: Line | None, grid: Grid, start: float, end: float) -> float | None:
-    """Steps a minute; None where there were too few to tell."""
-    seen = _seen(line, grid, start, end)
-    if not seen or seen[-1][1] - seen[0][1] < LEAST_STEPS:
-        return None
-    return 60 * (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])

@@ -17,7 +17,6 @@ import markupsafe
 
 import stagewatch
 from stagewatch.report import periods, story
-from stagewatch.report.behind import behind
 from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
 from stagewatch.report.diagnosis import Milestone
@@ -41,9 +40,8 @@ Figures = Mapping[str, Sequence[str]]
 
 def experiment_page(experiment: Experiment, figures: Figures) -> str:
     """The page of an experiment."""
-    full = experiment.full
     deviations = sorted(
-        (each for each in full.view.findings if each.deviated is not None),
+        (each for each in experiment.view.findings if each.deviated is not None),
         key=lambda each: (not each.steady, each.deviated, -each.severity),
     )
     by_marker = str(experiment.target) == experiment.fault.target
@@ -54,25 +52,23 @@ def experiment_page(experiment: Experiment, figures: Figures) -> str:
         opening=story.experiment_opening(experiment),
         entries=story.entries(experiment),
         unseen=story.unseen(experiment),
-        captions=story.captions(experiment),
-        why_no_figure=lambda name: story.why_no_figure(experiment, name),
+        why_no_figure=story.why_no_figure(experiment),
         experiment=experiment,
         fault=experiment.fault,
         target_source="the marker" if by_marker else "--origin",
-        full=full,
         deviations=deviations,
-        unjudged=sum(each.baseline is None for each in full.view.findings),
+        unjudged=sum(each.baseline is None for each in experiment.view.findings),
         least=MIN_SAMPLES,
-        about=lambda firing: _about(firing, full.view.hung),
+        about=lambda firing: _about(firing, experiment.view.hung),
     )
 
 
-def recovery_page(recovery: Recovery, title: str, figures: Figures) -> str:
+def recovery_page(recovery: Recovery, figures: Figures) -> str:
     """The page of failures and recoveries."""
     return _render(
         "recovery.html.jinja",
         figures,
-        title=title,
+        title=recovery.asked.title,
         asked=recovery.asked,
         clusters=recovery.clusters,
         shown=recovery.shown(),
@@ -90,7 +86,6 @@ def goodput_page(goodput: Goodput, figures: Figures) -> str:
         figures,
         title=story.capital(goodput.asked.title),
         opening=story.goodput_opening(goodput),
-        caption=story.goodput_caption(goodput),
         goodput=goodput,
         asked=goodput.asked,
         total=goodput.total,
@@ -99,7 +94,6 @@ def goodput_page(goodput: Goodput, figures: Figures) -> str:
         groups=GROUPS,
         causes=goodput.causes[:MAX_CAUSES],
         most_places=MAX_PLACES,
-        behind=behind,
         largest=largest,
     )
 
@@ -130,7 +124,6 @@ def _render(template: str, figures: Figures, **content: Any) -> str:
         "clock": periods.clock,
         "number": periods.number,
         "share": periods.share,
-        "hours": periods.hours,
         "portion": periods.portion,
         "amount": periods.amount,
         "energy": periods.energy,
@@ -155,11 +148,8 @@ def _about(firing: Firing, hung: Sequence[Hung]) -> str:
     parts += [
         f"{name} {firing.labels[name]}" for name in ("stage", "evidence") if firing.labels.get(name)
     ]
-    parts += [
-        f"at {each.frame}"
-        for each in hung
-        if each.component == who and firing.start <= each.time <= firing.end
-    ]
+    while_firing = [each for each in hung if firing.start <= each.time <= firing.end]
+    parts += story.lines_of(while_firing, who)
     return ", ".join(part for part in parts if part) or "job"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import calendar
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from stagewatch.core import words
-from stagewatch.core.config import duration
+from stagewatch.core.config import duration, option
 from stagewatch.core.errors import ConfigError
 
 NOT_SEEN = "not seen"
@@ -26,6 +27,48 @@ class Period:
     def seconds(self) -> float:
         """Its length."""
         return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodOptions:
+    """Options of reports on a period."""
+
+    start: str = option(
+        "",
+        "beginning, as 2026-11-21T14:30:00Z, or 12h, which is 12 hours ago; 24 hours before the "
+        "end if empty",
+        flag="--from",
+    )
+    end: str = option("", "end, likewise: from 12h to 2h are ten hours; now if empty", flag="--to")
+    month: str = option("", "a whole month in UTC instead, as 2026-11")
+
+    def periods(self) -> tuple[Period, Period]:
+        """The period to look at, which ends now at the latest, and all of its month, or the same.
+
+        Raises `ConfigError`.
+        """
+        now = time.time()
+        if self.month:
+            if self.start or self.end:
+                raise ConfigError("--month and --from or --to exclude each other")
+            whole = month(self.month)
+            if whole.start >= now:
+                raise ConfigError(f"--month {self.month} has not begun")
+            return Period(whole.start, min(whole.end, now)), whole
+        end = min(now, _when(self.end, "--to", now)) if self.end else now
+        start = _when(self.start, "--from", now) if self.start else end - 86400
+        period = between(start, end, "--from and --to")
+        return period, period
+
+
+def _when(text: str, flag: str, now: float) -> float:
+    """A time, or a duration ago."""
+    if text[-1:] == "Z" or not text[-1:].isalpha():
+        return moment(text, flag)
+    try:
+        return now - duration(text)
+    except ValueError as error:
+        raise ConfigError(f"{flag} {text!r}: must be a time or a duration such as 24h") from error
 
 
 def moment(text: str, flag: str) -> float:
@@ -163,13 +206,6 @@ def energy(joules: float | None) -> str:
         if joules >= size:
             return amount(joules / size, unit)
     return amount(joules / 3600, "Wh")
-
-
-def hours(value: float | None) -> str:
-    """A count of hours."""
-    if value is None:
-        return NOT_SEEN
-    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"
 
 
 def number(value: float | None, unit: str = "") -> str:

@@ -14,11 +14,11 @@ from stagewatch.report.incidents import (
     silent,
     unavailable,
 )
-from stagewatch.report.jobs import BEFORE_SECONDS, JobStory, stories
+from stagewatch.report.jobs import JobStory, stories
 from stagewatch.report.periods import Period
 
-AFTER_SECONDS = 3600.0
-"""How long after the last sign a job may return."""
+BEFORE_SECONDS, AFTER_SECONDS = 600.0, 3600.0
+"""How long before the first sign to look, and how long after the last one a job may return."""
 
 PHASES = (
     ("injected", "injected", "inject"),
@@ -39,7 +39,7 @@ class Phases:
 
     incident: Incident
     began: float
-    resolution: float
+    grid: Grid
     injected: float | None = None
     detected: float | None = None
     detected_by: str = ""
@@ -49,7 +49,6 @@ class Phases:
     downtime: Period | None = None
     restored: bool = False
     """Whether every interrupted job was seen to run again."""
-    grid: Grid = field(default_factory=lambda: Grid(0, 1, 1))
     running: Mapping[str, Values] = field(default_factory=dict)
 
     @property
@@ -75,7 +74,7 @@ class Phases:
         return [job for job in self.jobs if job.interrupted]
 
 
-def phases_of(sweep: History, incident: Incident, cluster: str, throughput: str) -> Phases:
+def phases_of(sweep: History, incident: Incident, cluster: str) -> Phases:
     """Look closely at an incident that a sweep over the whole period showed."""
     first = max(sweep.period.start, incident.start) - BEFORE_SECONDS
     last = min(sweep.period.end, incident.end + AFTER_SECONDS)
@@ -86,7 +85,7 @@ def phases_of(sweep: History, incident: Incident, cluster: str, throughput: str)
     outages = _outages(history, here, incident)
     began = injected or min([incident.start, *(first for first, _ in outages.values())])
     near = Period(began, incident.end)
-    told = stories(history, cluster, running, near, incident.signs, throughput)
+    told = stories(history, cluster, running, near, incident.signs)
     hit = [job for job in told if job.interrupted]
     if injected is None:
         began = min([began, *(job.ended for job in hit if job.ended is not None)])
@@ -101,7 +100,7 @@ def phases_of(sweep: History, incident: Incident, cluster: str, throughput: str)
     return Phases(
         incident=incident,
         began=began,
-        resolution=history.grid.step,
+        grid=history.grid,
         injected=injected,
         detected=alert[0] if alert else None,
         detected_by=alert[1] if alert else "",
@@ -112,7 +111,6 @@ def phases_of(sweep: History, incident: Incident, cluster: str, throughput: str)
         jobs=tuple(told),
         downtime=Period(began, until) if until is not None and until > began else None,
         restored=all_back,
-        grid=history.grid,
         running=running,
     )
 

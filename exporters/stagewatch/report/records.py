@@ -7,56 +7,39 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from stagewatch.core.words import printable
-from stagewatch.report.behind import behind
 from stagewatch.report.components import Component
-from stagewatch.report.deviations import Finding
-from stagewatch.report.diagnosis import MOMENTS
-from stagewatch.report.experiment import Experiment, Side, telling
-from stagewatch.report.goodput import Goodput, Use
+from stagewatch.report.experiment import Experiment
+from stagewatch.report.goodput import Goodput
 from stagewatch.report.history import Grid, Values
 from stagewatch.report.periods import iso
-from stagewatch.report.phases import PHASES
-from stagewatch.report.recovery import ClusterRecovery, Recovery
+from stagewatch.report.recovery import Recovery
 
 _FORMULA = ("=", "+", "-", "@")
 
+IN_CSV = frozenset({"values", "severities", "past", "running", "ledger"})
+"""What JSON leaves out, since it is as long as a series."""
+
 SAMPLES = ("time", "metric", "labels", "value", "unit")
-"""The columns of a row for each sample."""
+"""The columns of an experiment: a row for each sample."""
+
+INCIDENTS = (
+    *("cluster", "began", "nodes", "jobs", "what", "detected_by"),
+    *("detected_seconds", "resumed_seconds", "downtime_seconds"),
+)
+"""The columns of a recovery: a row for each incident; seconds count from its beginning."""
+
+HOURS = (
+    *("start", "end", "cluster", "job_id", "user", "account", "partition", "model"),
+    *("state", "group", "gpu_hours", "cost", "currency"),
+)
+"""The columns of goodput: a row for each day or hour, owner and state."""
 
 _Row = tuple[str, str, str, float, str]
-
-After = Callable[[float | None], float | None]
-"""Seconds from the injection, or from the beginning of an incident, to a time."""
-
-
-def _snake(words: str) -> str:
-    return words.replace(" ", "_")
-
-
-SERIES: dict[str, Callable[[Finding, After], Any]] = {
-    "component": lambda each, _: each.component.label,
-    "series": lambda each, _: each.title,
-    "stage": lambda each, _: each.stage,
-    "unit": lambda each, _: each.signal.unit,
-    "samples": lambda each, _: each.baseline.count if each.baseline else 0,
-    "mean": lambda each, _: each.baseline and each.baseline.mean,
-    "two_sigma_low": lambda each, _: each.baseline and each.baseline.two_sigma[0],
-    "two_sigma_high": lambda each, _: each.baseline and each.baseline.two_sigma[1],
-    "median": lambda each, _: each.baseline and each.baseline.median,
-    "mad": lambda each, _: each.baseline and each.baseline.mad,
-    "deviated_after_seconds": lambda each, after: after(each.deviated),
-    "two_sigma_after_seconds": lambda each, after: after(each.two_sigma),
-    "peak": lambda each, _: each.peak,
-    "peak_after_seconds": lambda each, after: after(each.peak_time),
-    "times_limit": lambda each, _: each.severity,
-    "steady": lambda each, _: each.steady,
-}
-"""What JSON tells of a series."""
 
 
 def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -74,72 +57,28 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Dataclasses as objects; what is not known is null, never NaN."""
+    """Dataclasses as objects, with their properties; what is not known is null, never NaN.
+
+    Times are Unix seconds, GPUs' time is in GPU-seconds.
+    """
     return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def experiment_json(experiment: Experiment) -> str:
-    """An experiment as JSON; seconds count from the injection, and null was not seen."""
-    full, controller = experiment.full, experiment.controller
-    return json_text(
-        {
-            "kind": "experiment",
-            "fault": experiment.fault,
-            "origin": list(experiment.target.names),
-            "job_id": experiment.job_id,
-            "nodes": experiment.nodes,
-            "ranks_by_role": experiment.roles,
-            "baseline": experiment.baseline,
-            "run": experiment.run,
-            "scrape_interval_seconds": experiment.interval,
-            "resolution_seconds": experiment.grid.step,
-            "views": {side.view.name: _view(experiment, side) for side in (full, controller)},
-            "series": [_series(experiment, each) for each in full.view.findings],
-            "shown": [
-                {"component": each.component.label, "series": each.title, "values": each.values}
-                for each in telling(full)
-            ],
-            "grid": experiment.grid,
-        }
-    )
+def report_json(kind: str, report: Any) -> str:
+    """A report as JSON."""
+    return json_text({"kind": kind, **_plain(report)})
 
 
 def experiment_csv(experiment: Experiment) -> str:
-    """Every series that was judged, as CSV: first its baseline, then the run."""
-    run = experiment.grid
-    count = max(0, min(experiment.before.count, experiment.before.index(run.start)))
+    """Every series that was judged: first its baseline, then the run."""
+    run, before = experiment.grid, experiment.before
+    count = max(0, min(before.count, before.index(run.start)))
     rows: list[_Row] = []
-    for each in experiment.full.view.findings:
+    for each in experiment.view.findings:
         labels = dict(each.labels) | ({"source": "recorded"} if each.recorded else {})
         metric, unit = each.signal.source, each.signal.unit
-        rows += _samples(metric, labels, unit, experiment.before, each.past[:count])
+        rows += _samples(metric, labels, unit, before, each.past[:count])
         rows += _samples(metric, labels, unit, run, each.values)
-    return csv_text(SAMPLES, rows)
-
-
-def recovery_json(recovery: Recovery) -> str:
-    """A recovery report as JSON; times are Unix seconds, and null was not seen."""
-    return json_text(
-        {
-            "kind": "recovery",
-            "asked": recovery.asked,
-            "clusters": [_cluster(cluster) for cluster in recovery.clusters],
-        }
-    )
-
-
-def recovery_csv(recovery: Recovery) -> str:
-    """Of each incident that has a section, as CSV: whether its jobs ran, and their throughput."""
-    rows: list[_Row] = []
-    for cluster, phases, name in recovery.shown():
-        common = {"cluster": cluster.cluster, "incident": name}
-        for job_id, values in phases.running.items():
-            rows += _samples("job_running", {**common, "job_id": job_id}, "", phases.grid, values)
-        for job in phases.jobs:
-            if job.throughput is not None:
-                labels = {**common, "job_id": job.job_id}
-                what, unit = job.throughput_metric, job.throughput_unit
-                rows += _samples(what, labels, unit, phases.grid, job.throughput.values)
     return csv_text(SAMPLES, rows)
 
 
@@ -154,71 +93,21 @@ def _samples(
             yield when.isoformat(" ", "milliseconds")[:-6] + "Z", metric, told, value, unit
 
 
-HOURS = (
-    *("start", "end", "cluster", "job_id", "user", "account", "partition", "model"),
-    *("state", "group", "gpu_hours", "cost", "currency"),
-)
-"""The columns of a goodput report: a row for each day or hour, owner and state."""
-
-
-def goodput_json(goodput: Goodput) -> str:
-    """A goodput report as JSON; times are Unix seconds, and null was not seen."""
-    return json_text(
-        {
-            "kind": "goodput",
-            "asked": goodput.asked,
-            "clusters": goodput.clusters,
-            "total": _use(goodput.total),
-            "before": goodput.before and _use(goodput.before),
-            "causes": [
-                {
-                    "cause": each.words,
-                    "state": each.state,
-                    "reason": each.reason,
-                    "gpu_hours": each.seconds / 3600,
-                    "cost": goodput.cost_of(each.seconds),
-                    "places": {name: seconds / 3600 for name, seconds in each.worst},
-                    "alerts": list(each.alerts),
-                    "incidents": [one.number for one in behind(each, goodput.incidents)],
-                }
-                for each in goodput.causes
-            ],
-            "incidents": [
-                {
-                    "number": each.number,
-                    "cluster": each.cluster,
-                    "start": each.incident.start,
-                    "end": None if each.incident.open else each.incident.end,
-                    "nodes": each.incident.nodes,
-                    "jobs": each.incident.jobs,
-                    "what": each.incident.kinds,
-                }
-                for each in goodput.incidents
-            ],
-            "failures": [
-                {
-                    "cluster": each.cluster,
-                    "job_id": each.job_id,
-                    "ended": each.ended,
-                    "how": each.how,
-                    "lost_gpu_hours": _hours(each.lost),
-                    "queued_seconds": each.queued,
-                    "startup_gpu_hours": _hours(each.startup),
-                    "gpus": each.gpus,
-                }
-                for each in goodput.attempts
-            ],
-            "tables": {
-                name: [{"name": label.split("\0")[-1], **_use(use)} for label, use in uses.items()]
-                for name, uses in goodput.tables.items()
-            },
-            "recorded_gpus": goodput.energy.recorded,
-        }
-    )
+def recovery_csv(recovery: Recovery) -> str:
+    """Every incident."""
+    rows: list[Iterable[Any]] = []
+    for cluster in recovery.clusters:
+        for each in cluster.incidents:
+            nodes, jobs = " ".join(each.incident.nodes), " ".join(each.incident.jobs)
+            what = (cluster.cluster, iso(each.began), nodes, jobs, each.incident.kinds)
+            moments = (each.detected, each.resumed)
+            after = [None if when is None else when - each.began for when in moments]
+            rows.append((*what, each.detected_by, *after, each.downtime and each.downtime.seconds))
+    return csv_text(INCIDENTS, rows)
 
 
 def goodput_csv(goodput: Goodput) -> str:
-    """A goodput report as CSV: a row for each day or hour, owner and state."""
+    """The GPU-hours of each day or hour, owner and state."""
     ends = {each.start: each.end for each in goodput.ledger.bins}
     prices = goodput.asked.prices
     rows = []
@@ -231,76 +120,14 @@ def goodput_csv(goodput: Goodput) -> str:
     return csv_text(HOURS, (row for row in rows if row[-3] > 0))
 
 
-def _use(use: Use) -> dict[str, Any]:
-    owner = use.owner
-    return {
-        "gpu_hours": use.seconds / 3600,
-        "goodput": use.goodput,
-        "effective_training_time_ratio": use.training_ratio,
-        "cost": use.cost,
-        "energy_joules": use.joules,
-        "failures": len(use.attempts),
-        "gpu_hours_by_group": {name: seconds / 3600 for name, seconds in use.groups.items()},
-        "gpu_hours_by_state": {name: seconds / 3600 for name, seconds in use.states.items()},
-        "cluster": owner.cluster if owner else None,
-    }
-
-
-def _hours(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds / 3600
-
-
-def _view(experiment: Experiment, side: Side) -> dict[str, Any]:
-    return {
-        "seconds_after_injection": {
-            name: experiment.after(getattr(side.milestones, name).time) for name, _, _ in MOMENTS
-        },
-        "milestones": side.milestones,
-        "diagnosis": side.diagnosis,
-        "suspects": side.suspects,
-        "firings": side.view.firings,
-        "events": side.view.events,
-        "hung": side.view.hung,
-    }
-
-
-def _series(experiment: Experiment, finding: Finding) -> dict[str, Any]:
-    after = _after(experiment.fault.start)
-    return {name: of(finding, after) for name, of in SERIES.items()}
-
-
-def _after(zero: float) -> After:
-    return lambda when: None if when is None else round(when - zero, 3)
-
-
-def _cluster(cluster: ClusterRecovery) -> dict[str, Any]:
-    known = {field.name: getattr(cluster, field.name) for field in dataclasses.fields(cluster)}
-    incidents = [
-        {
-            "began": each.began,
-            "nodes": each.incident.nodes,
-            "open": each.incident.open,
-            "signs": each.incident.signs,
-            **{_snake(words): getattr(each, name) for name, words, _ in PHASES},
-            "detected_by": each.detected_by,
-            "downtime": each.downtime,
-            "restored": each.restored,
-            "jobs": each.jobs,
-            "resolution": each.resolution,
-        }
-        for each in cluster.incidents
-    ]
-    return known | {"incidents": incidents}
-
-
 def _plain(value: Any) -> Any:
     """Values that JSON knows; a component by its label."""
     if isinstance(value, Component):
         return value.label
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
+        names = [field.name for field in dataclasses.fields(value)]
+        names += [name for name, of in vars(type(value)).items() if isinstance(of, property)]
+        return {name: _plain(getattr(value, name)) for name in names if name not in IN_CSV}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stagewatch.core.config import number, option
 from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import Regex, select
-from stagewatch.report.history import History, Labels, Line, measure, milliseconds
+from stagewatch.report.history import History, Labels, measure, milliseconds
 from stagewatch.report.incidents import Incident, find_signs, incidents_of
-from stagewatch.report.periods import Period, iso, union
+from stagewatch.report.periods import Period, PeriodOptions, iso, minute, union
 from stagewatch.report.phases import Phases, absorbed, phases_of
 
 SWEEP_COLUMNS = 45_000
@@ -29,20 +30,43 @@ _AGENTS = Regex("stagewatch.*")
 """The scrape jobs of node agents and of Slurm's agent."""
 
 
+def percent(value: object) -> float:
+    """a number of percent above 0 and below 100, as 99.9"""
+    share = number(value.rstrip("% ") if isinstance(value, str) else value)
+    if share >= 100:
+        raise ValueError
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryOptions(PeriodOptions):
+    """Options of `stagewatch report recovery`."""
+
+    slo: float = option(99.9, "availability to aim at, in percent", parse=percent)
+    cluster: str = option("", "only this cluster; all if empty")
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The request for a report.  `budget` is the period of the error budget."""
 
     period: Period
     budget: Period
-    slo: float = 0.999
+    slo: float = 99.9
     cluster: str = ""
-    throughput: str = "samples_per_second"
+    title: str = ""
 
     @property
     def judged(self) -> bool:
         """Whether the budget's period is long enough for a share of it to mean anything."""
         return self.budget.seconds >= JUDGED_SECONDS
+
+
+def asked_of(options: RecoveryOptions) -> Asked:
+    """The request that options make.  Raises `ConfigError`."""
+    period, budget = options.periods()
+    title = options.month or f"{minute(period.start)} to {minute(period.end)}"
+    return Asked(period, budget, options.slo, options.cluster, title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +114,6 @@ def judge(
 
 
 @dataclass(frozen=True, slots=True)
-class Scrapes:
-    """The scrapes of one job of a cluster.  `succeeded` and `attempted` are counts."""
-
-    job: str
-    targets: int
-    succeeded: float
-    attempted: float
-    seen: float
-    """Share of the period in which any target was scraped; the rest is unknown."""
-
-    @property
-    def success(self) -> float | None:
-        """Share of the attempted scrapes that succeeded."""
-        return self.succeeded / self.attempted if self.attempted else None
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterRecovery:
     """One cluster over the period."""
 
@@ -114,14 +121,10 @@ class ClusterRecovery:
     resolution: float
     incidents: Sequence[Phases]
     left_out: int
-    scrapes: Sequence[Scrapes]
     slo: Slo
-    jobs_seen: int
     node_hours_out: float
     stalled_gpu_hours: float | None
     interrupted_gpu_hours: float | None
-    runs_ended: dict[str, float]
-    requeues: float | None
     first_seen: float
     """The first time at which anything was scraped; the cluster is judged from then on."""
 
@@ -136,13 +139,6 @@ class ClusterRecovery:
         kinds = (self.stalled_gpu_hours, self.interrupted_gpu_hours)
         known = [each for each in kinds if each is not None]
         return sum(known) if known else None
-
-    @property
-    def scrapes_success(self) -> float | None:
-        """Share of all scrapes of stagewatch's agents that succeeded."""
-        mine = [each for each in self.scrapes if each.job.startswith("stagewatch")]
-        attempted = sum(each.attempted for each in mine)
-        return sum(each.succeeded for each in mine) / attempted if attempted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +188,8 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str) -> ClusterRecovery:
     history = History(api, period, intervals=intervals, columns=SWEEP_COLUMNS)
     incidents = incidents_of(find_signs(history, cluster))
     close = sorted(incidents, key=lambda each: (not each.jobs, -each.start))[:MAX_INCIDENTS]
-    looked_at = absorbed([phases_of(history, each, cluster, asked.throughput) for each in close])
-
-    def by_job(metric: str) -> list[Line]:
-        jobs = f"count by (job_id) ({history.last(metric, here)})"
-        return history.lines(f"count ({jobs})")
-
-    running = by_job("slurm_job_info") or by_job("rl_rank_up")
-    jobs = round(max((n for line in running for _, n in line.known()), default=0))
+    looked_at = absorbed([phases_of(history, each, cluster) for each in close])
     wasted = history.total("increase", "job:rl_wasted_gpu_seconds:total", here, "job_id")
-    requeues = history.total("increase", "slurm_job_requeues_total", here, "cluster")
     idle = [job.without_gpus for each in looked_at for job in each.jobs]
     interrupted = [seconds for seconds in idle if seconds is not None]
     down = union(each.downtime for each in looked_at if each.downtime)
@@ -210,21 +198,17 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str) -> ClusterRecovery:
         resolution=history.grid.step,
         incidents=sorted(looked_at, key=lambda each: each.began),
         left_out=len(incidents) - len(close),
-        scrapes=_scrapes(history, here),
         slo=judge(
-            asked.slo,
+            round(asked.slo / 100, 12),
             asked.budget.seconds,
             period.seconds,
             sum(each.seconds for each in down),
             _unseen_seconds(history, here),
-            seen=bool(jobs),
+            seen=any(history.most(each, here, "") for each in ("slurm_job_info", "rl_rank_up")),
         ),
-        jobs_seen=jobs,
         node_hours_out=_node_hours(incidents),
         stalled_gpu_hours=sum(wasted.values()) / 3600 if wasted else None,
         interrupted_gpu_hours=sum(interrupted) / 3600 if interrupted else None,
-        runs_ended=history.total("increase", "slurm_jobs_ended_total", here, "state"),
-        requeues=sum(requeues.values()) if requeues else None,
         first_seen=first,
     )
 
@@ -244,27 +228,6 @@ def _seen(api: PrometheusApi, cluster: str, period: Period) -> list[float]:
             f"{iso(period.end)}"
         )
     return [when for when, _ in tracks[0].samples]
-
-
-def _scrapes(history: History, here: Labels) -> list[Scrapes]:
-    """By scrape job, those with most targets first."""
-    present = history.most("up", here, "job", "count")
-    succeeded = history.total("sum_over_time", "up", here, "job")
-    attempted = history.total("count_over_time", "up", here, "job")
-    scrapes = []
-    for line in present:
-        job = line.labels.get("job", "")
-        known = [value for _, value in line.known()]
-        scrapes.append(
-            Scrapes(
-                job=job,
-                targets=round(max(known)),
-                succeeded=succeeded.get(job, 0.0),
-                attempted=attempted.get(job, 0.0),
-                seen=len(known) / history.grid.count,
-            )
-        )
-    return sorted(scrapes, key=lambda each: (-each.targets, each.job))
 
 
 def _unseen_seconds(history: History, here: Labels) -> float:

@@ -1,15 +1,14 @@
-"""Tells a report in words: three sentences to begin with, a time line, and what figures show."""
+"""Tells a report in words: three sentences to begin with, and a time line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from stagewatch.report.components import component_of
-from stagewatch.report.deviations import steady
+from stagewatch.report.components import Component, component_of
 from stagewatch.report.diagnosis import MOMENTS, Milestone, Suspect, told_event, told_firing
-from stagewatch.report.events import Event
-from stagewatch.report.experiment import Experiment, Side, telling
+from stagewatch.report.events import Event, Hung
+from stagewatch.report.experiment import Experiment
 from stagewatch.report.goodput import Goodput
 from stagewatch.report.ledger import GROUPS
 from stagewatch.report.periods import clock, date, portion, rounded, span
@@ -47,14 +46,13 @@ class Entry:
 
 def entries(experiment: Experiment) -> list[Entry]:
     """Moments, events, alerts and verdicts strictly by time; what tells the same is one entry."""
-    full = experiment.full
+    view = experiment.view
     told: list[tuple[Milestone, str, str]] = [
-        (getattr(full.milestones, name), words, colour) for name, words, colour in MOMENTS
+        (getattr(experiment.milestones, name), words, colour) for name, words, colour in MOMENTS
     ]
-    told += [(each, words, "") for each, words in _events([*full.view.events, *full.view.kernel])]
+    told += [(each, words, "") for each, words in _events([*view.events, *view.kernel])]
     told += [
-        (told_firing(each), "alert" if each.severity else "verdict", "")
-        for each in full.view.firings
+        (told_firing(each), "alert" if each.severity else "verdict", "") for each in view.firings
     ]
     merged: dict[tuple[float, str], Entry] = {}
     for milestone, words, colour in told:
@@ -72,7 +70,7 @@ def entries(experiment: Experiment) -> list[Entry]:
 
 def unseen(experiment: Experiment) -> list[str]:
     """The moments that were not seen."""
-    seen = experiment.full.milestones
+    seen = experiment.milestones
     return [words for name, words, _ in MOMENTS if getattr(seen, name).time is None]
 
 
@@ -112,7 +110,7 @@ def experiment_opening(experiment: Experiment) -> list[str]:
 
 
 def _began(experiment: Experiment) -> str:
-    fault, suspects = experiment.fault, experiment.full.suspects
+    fault, suspects = experiment.fault, experiment.suspects
     job = f"job {experiment.job_id}" + (f" (cluster {fault.cluster})" if fault.cluster else "")
     what = f"{fault.kind} was injected"
     where = f" on {experiment.target}" if experiment.target.names else ""
@@ -134,25 +132,31 @@ def _began(experiment: Experiment) -> str:
 
 def _told_by_others(experiment: Experiment, job: str, what: str) -> str:
     """What verdicts and alerts say where no series shows anything."""
-    fault, full = experiment.fault, experiment.full
-    seconds = experiment.baseline.seconds
-    short = f", which has only {span(seconds)}" if seconds < SHORT_BASELINE else ""
-    same = f"no series left its baseline{short}"
-    at = f"{clock(fault.start)} UTC on {date(fault.start)}"
-    for verdict in full.view.firings:
+    fault, view = experiment.fault, experiment.view
+    same = f"no series left its baseline{_short(experiment)}"
+    what = f"{what} at {clock(fault.start)} UTC on {date(fault.start)}"
+    for verdict in view.firings:
         evidence, component = verdict.labels.get("evidence"), component_of(verdict.labels)
         if evidence and component.kind == "rank":
-            places = [
-                f", at {each.frame}" for each in full.view.hung if each.component == component
-            ]
-            after = f"{span(experiment.after(verdict.start))} after {what} at {at}"
-            named = f"{capital(component.label)} of {job} was named {after}"
-            return f"{named}: {evidence.replace('_', ' ')}{''.join(places[:1])}; {same}"
-    alert = full.milestones.detected
+            after = f"{span(experiment.after(verdict.start))} after {what}"
+            told = ", ".join([evidence.replace("_", " "), *lines_of(view.hung, component)[:1]])
+            return f"{capital(component.label)} of {job} was named {after}: {told}; {same}"
+    alert = experiment.milestones.detected
     if alert.time is not None:
         told = f"The first alert, {alert.what}, came {span(experiment.after(alert.time))} after"
-        return f"{told} {what} at {at}, in {job}; {same}"
-    return f"Nothing is seen to go wrong in {job} after {what} at {at}: {same}, and no alert fired"
+        return f"{told} {what}, in {job}; {same}"
+    return f"Nothing is seen to go wrong in {job} after {what}: {same}, and no alert fired"
+
+
+def _short(experiment: Experiment) -> str:
+    """Says of a short baseline that it is short."""
+    seconds = experiment.baseline.seconds
+    return f", which has only {span(seconds)}" if seconds < SHORT_BASELINE else ""
+
+
+def lines_of(hung: Iterable[Hung], component: Component) -> list[str]:
+    """The lines of code in which a component hung."""
+    return [f"at {each.frame}" for each in hung if each.component == component]
 
 
 def _earlier(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -171,7 +175,7 @@ def _since(suspects: Sequence[Suspect], experiment: Experiment) -> str:
 
 def _evidence(first: Suspect, experiment: Experiment) -> str:
     """Its first evidence, or rather its exception or death within a second; then the verdict."""
-    view = experiment.full.view
+    view = experiment.view
     near = (
         each.text
         for each in view.events
@@ -183,14 +187,14 @@ def _evidence(first: Suspect, experiment: Experiment) -> str:
     for verdict in view.firings:
         if verdict.labels.get("evidence") and component_of(verdict.labels) == first.component:
             parts.append(f"later the verdict was {verdict.labels['evidence'].replace('_', ' ')}")
-            parts += [f"at {each.frame}" for each in view.hung if each.component == first.component]
+            parts += lines_of(view.hung, first.component)[:1]
             break
-    return ", ".join(parts[:3])
+    return ", ".join(parts)
 
 
 def _place(suspects: Sequence[Suspect], experiment: Experiment) -> str:
     """The position of the right place, where it is not the first."""
-    at = experiment.full.diagnosis.places_ranked
+    at = experiment.diagnosis.place
     if not experiment.target.names or suspects[0].right:
         return ""
     return (
@@ -200,8 +204,8 @@ def _place(suspects: Sequence[Suspect], experiment: Experiment) -> str:
 
 def _showed(experiment: Experiment) -> str:
     """Deaths, the last error and what the alerts said, as they came."""
-    full = experiment.full
-    detected, localised = full.milestones.detected, full.milestones.localised
+    view = experiment.view
+    detected, localised = experiment.milestones.detected, experiment.milestones.localised
     parts: list[tuple[float, str]] = []
 
     def add(when: float | None, words: str) -> None:
@@ -209,7 +213,7 @@ def _showed(experiment: Experiment) -> str:
             parts.append((when, f"{words} after {span(experiment.after(when))}"))
 
     def of(kind: str) -> list[Event]:
-        return [each for each in full.view.events if each.kind == kind]
+        return [each for each in view.events if each.kind == kind]
 
     if kills := of("oom_kill"):
         add(kills[0].time, f"{_who(kills)} killed for lack of memory")
@@ -220,7 +224,7 @@ def _showed(experiment: Experiment) -> str:
         add(last.time, f"the last error, {last.text}, was that of {last.component.label}{stage},")
     add(detected.time, f"the first alert was {detected.what},")
     if localised.time != detected.time:
-        verdicts = [told_firing(each) for each in full.view.firings if not each.severity]
+        verdicts = [told_firing(each) for each in view.firings if not each.severity]
         by = "the verdict " if localised in verdicts else ""
         add(localised.time, f"{by}{localised.what} was the first to name the place,")
     told = [words for _, words in sorted(parts)]
@@ -228,8 +232,9 @@ def _showed(experiment: Experiment) -> str:
         told.append("no alert fired")
     if localised.time is None:
         told.append("nothing named the place of the fault")
-    if not of("failure") and full.diagnosis.surfaced.stage:
-        told.append(f"no error was raised, and most ranks hung in {full.diagnosis.surfaced.stage}")
+    if not of("failure") and experiment.diagnosis.surfaced.stage:
+        stage = experiment.diagnosis.surfaced.stage
+        told.append(f"no error was raised, and most ranks hung in {stage}")
     return capital("; ".join(told)) + "."
 
 
@@ -292,25 +297,6 @@ def _incident(worst: Phases, several: bool) -> str:
         back = f"{whose} did not come back in the {span(seconds)} that the report looked"
     began = f"at {clock(worst.began)} UTC on {date(worst.began)}"
     return f"{which} on {where} {began} ({worst.incident.kinds}): {found}, and {back}."
-
-
-def captions(experiment: Experiment) -> dict[str, str]:
-    """What each figure shows of this run, by its name."""
-    full, alone = experiment.full, experiment.controller
-    what = f"{experiment.name} at 0 s"
-    return {
-        "propagation": f"{capital(what)}. {_spread(experiment, full)} Colour: distance of the "
-        "component's worst series from its baseline, in multiples of the distance at which a "
-        "deviation begins.",
-        "anomaly": f"The first series to leave their baselines after {what}. "
-        f"{_first(experiment, full)} Band: mean ± 2σ of the baseline; dotted: its median; no line: "
-        "not measured.",
-        "diagnosis": f"Time from the injection ({experiment.name}) until the first alert, and "
-        f"until an alert or a verdict named the place. {_times(experiment)}",
-        "propagation-controller": f"The same run as the controller's log and Slurm show it. "
-        f"{_spread(experiment, alone)}",
-        "anomaly-controller": "The controller's own series. " + _first(experiment, alone),
-    }
 
 
 def goodput_opening(goodput: Goodput) -> list[str]:
@@ -377,77 +363,17 @@ def _before(goodput: Goodput) -> str:
     )
 
 
-def goodput_caption(goodput: Goodput) -> str:
-    """What the figure of the hours shows."""
-    unit = "hour" if goodput.ledger.hourly else "day"
-    what = "GPUs that jobs held" if goodput.asked.jobs else "Configured GPUs"
-    return (
-        f"{what} by what they did, on average over each {unit} (UTC). Hatched: the rules were not "
-        "evaluated, so nobody knows."
-    )
-
-
 def timeline_caption(phases: Phases) -> str:
     """What the time line of an incident shows."""
     return f"{_incident(phases, several=False)}" if phases.downtime else "No job was interrupted."
 
 
-def _spread(experiment: Experiment, side: Side) -> str:
-    """Who deviated first, how many followed, and how many of them only wait."""
-    if not side.suspects:
-        return "No component left its baseline."
-    idle = {each.component for each in steady(side.view.findings)}
-    idle -= {each.component for each in side.suspects}
-    waiting = f"; {len(idle)} idle for longer than usual" if idle else ""
-    first, others = side.suspects[0], side.suspects[1:]
-    when = span(experiment.after(first.time))
-    name = capital(first.component.label)
-    if not others:
-        return f"{name} is the first, after {when}{waiting or '; no other follows'}."
-    last = span(experiment.after(max(each.time for each in others)))
-    if earlier := _earlier(side.suspects):
-        return (
-            f"{name}, in bold, is the one to look at: it leaves its baseline after {when}, "
-            f"{_others(earlier)} from {_since(earlier, experiment)} on{waiting}."
-        )
-    follow = "1 other follows" if len(others) == 1 else f"{len(others)} others follow"
-    return f"{name} is the first, after {when}; {follow} within {last}{waiting}."
-
-
-def _first(experiment: Experiment, side: Side) -> str:
-    chosen = telling(side)
-    if not chosen or chosen[0].deviated is None:
-        return ""
-    first = chosen[0]
-    title = f"{first.component.label}'s {first.title}"
-    return f"{capital(title)} leaves it after {span(experiment.after(first.deviated))}."
-
-
-def _times(experiment: Experiment) -> str:
-    full, alone = experiment.full, experiment.controller
-    sides = [("With everything measured", full), ("with the controller and Slurm alone", alone)]
-    told = [
-        f"{words}: {span(experiment.after(side.milestones.detected.time))} and "
-        f"{span(experiment.after(side.milestones.localised.time))}"
-        for words, side in sides
-        if side.watched
-    ]
-    return "; ".join(told) + "."
-
-
-def why_no_figure(experiment: Experiment, name: str) -> str:
-    """Why there is no such figure of this run."""
-    side = experiment.controller if name.endswith("controller") else experiment.full
-    if side.view.name == "controller" and not side.watched:
-        return (
-            "There is no figure: the job has no rank of the role controller that was seen before "
-            "the injection, and nothing happened to it in Slurm."
-        )
-    baselines = sum(each.baseline is not None for each in side.view.findings)
-    if name.startswith("anomaly") and baselines:
-        return f"There is no figure: none of {baselines} series left its baseline for long enough."
-    seconds = experiment.baseline.seconds
-    short = f", which has only {span(seconds)}" if seconds < SHORT_BASELINE else ""
+def why_no_figure(experiment: Experiment) -> str:
+    """Why a figure of this run is missing."""
+    judged = sum(each.baseline is not None for each in experiment.view.findings)
+    if judged:
+        return f"There is no figure: none of {judged} series left its baseline for long enough."
+    short = _short(experiment)
     return f"There is no figure: no series has enough samples in the baseline{short}."
 
 

@@ -1,14 +1,40 @@
-"""Energy of GPUs over a period, by cluster and by the job that held them."""
+"""What GPUs cost: money by the hour and model of GPU, and energy by cluster and job."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stagewatch.core.config import number
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Labels, milliseconds
 from stagewatch.report.ledger import PIECE, Ledger, split, window
+
+OTHER = "other"
+"""Every model that has no price of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of a GPU-hour by the short name of the model, as in `slurm_node_gpus`."""
+
+    by_model: Mapping[str, float]
+    currency: str
+
+    def of(self, model: str) -> float | None:
+        """The price of a GPU-hour; None where the site gave none."""
+        return self.by_model.get(model, self.by_model.get(OTHER))
+
+
+def prices(value: object) -> tuple[tuple[str, float], ...]:
+    """an amount of money above zero, as 2.50; or one for each model of GPU, as h100=2.50,other=1"""
+    if isinstance(value, str) and "=" in value:
+        pairs = (each.split("=") for each in value.split(","))
+        return tuple((model.strip(), number(amount)) for model, amount in pairs)
+    return () if value in ("", None) else ((OTHER, number(value)),)
+
 
 HOURLY_LOOK, DAILY_LOOK = 600.0, 1800.0
 """Seconds between two looks at who holds a GPU, in a short period and in a long one: its energy
