@@ -17,7 +17,9 @@ from stagewatch.gpu import collector as gpu
 from stagewatch.gpu import jobs as gpu_jobs
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents import collector as incidents
+from stagewatch.incidents.files import IncidentDirectory
 from stagewatch.kernel_log import collector as kmsg
+from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.logs import collector as logs
 from stagewatch.network import infiniband, probe
 from stagewatch.node_context import NodeContext, NodeOptions, node_context
@@ -34,6 +36,10 @@ from stagewatch.ranks import (
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks.environment_scan import denied_here
 from stagewatch.ranks.nccl import collector as nccl
+from stagewatch.ranks.nccl.files import nccl_files
+from stagewatch.ranks.stacks import StackTaker
+from stagewatch.ranks.waits.look import Waits
+from stagewatch.slurm.node_jobs import SlurmCgroups
 from stagewatch.storage import canary, checkpoints, io, nfs
 from stagewatch.web.events import events_page
 from stagewatch.web.facts import PageSources
@@ -42,30 +48,90 @@ from stagewatch.web.strips import Strips
 
 def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
     """Every collector of the node agent, in the order of the exposition."""
+    gpu_spec: AnySpec[NodeContext] = gpu.SPEC.built(
+        lambda options, node: gpu.collector(options, node.xids, node.gpus, node.gpu_history)
+    )
     return (
-        gpu.SPEC,
-        gpu_jobs.SPEC,
-        kmsg.SPEC,
-        census.SPEC,
-        stages.SPEC,
-        activity.SPEC,
-        work.SPEC,
-        replicas.SPEC,
-        rank_io.SPEC,
-        processes.SPEC,
-        blocked_tasks.SPEC,
-        nccl.SPEC,
-        io.SPEC,
-        nfs.SPEC,
-        canary.SPEC,
-        checkpoints.SPEC,
-        logs.SPEC,
-        sockets.SPEC,
-        infiniband.SPEC,
-        probe.SPEC,
-        clock.SPEC,
-        faults.SPEC,
-        incidents.SPEC,
+        gpu_spec,
+        gpu_jobs.SPEC.built(
+            lambda options, node: gpu_jobs.GpuJobsCollector(
+                node.gpus,
+                node.proc,
+                node.files,
+                SlurmCgroups(node.options.sys / "fs/cgroup"),
+                options.prolog_dir,
+            ),
+            fed_by=gpu_spec,
+        ),
+        kmsg.SPEC.built(
+            lambda options, node: kmsg.KmsgCollector(
+                Kmsg(options.path, privileged=node.open_kernel_log),
+                node.xids,
+                ranks=node.families.rank_of_process,
+                state_file=options.state_file,
+                boot_id=node.proc.boot_id(),
+                from_user_space=options.from_user_space,
+            )
+        ),
+        census.SPEC.built(lambda _, node: census.CensusCollector(node.ranks)),
+        stages.SPEC.built(lambda _, node: stages.StagesCollector(node.ranks)),
+        activity.SPEC.built(
+            lambda _, node: activity.RanksCollector(node.ranks, node.proc, device=node.gpus.state)
+        ),
+        work.SPEC.built(
+            lambda _, node: work.WorkCollector(node.ranks.ranks, node.io, node.sockets)
+        ),
+        replicas.SPEC.built(lambda _, node: replicas.ReplicasCollector(node.ranks)),
+        rank_io.SPEC.built(lambda _, node: rank_io.RankIoCollector(node.io)),
+        processes.SPEC.built(
+            lambda _, node: processes.ProcessesCollector(
+                node.families, node.options.proc, node.files, sys=node.options.sys
+            )
+        ),
+        blocked_tasks.SPEC.built(
+            lambda _, node: blocked_tasks.BlockedTasksCollector(node.families, node.proc)
+        ),
+        nccl.SPEC.built(lambda options, node: nccl.InspectorCollector(options.dir, node.ranks)),
+        io.SPEC.built(
+            lambda options, node: io.IoCollector(
+                node.options.proc, node.options.sys, exclude_disks=options.exclude_disks
+            )
+        ),
+        nfs.SPEC.built(
+            lambda options, node: nfs.NfsCollector(
+                options.descriptor or node.options.proc / options.process / "mountstats",
+                operations=options.operations,
+            )
+        ),
+        canary.SPEC.built(
+            lambda options, node: canary.collector(options, node.helper, node.options.proc)
+        ),
+        checkpoints.SPEC.built(lambda options, node: checkpoints.collector(options, node.helper)),
+        logs.SPEC.built(lambda options, node: logs.collector(options, node.helper)),
+        sockets.SPEC.built(lambda _, node: sockets.NetCollector(node.sockets)),
+        infiniband.SPEC.built(
+            lambda options, node: infiniband.InfinibandCollector(
+                node.options.sys, rates=options.rates
+            )
+        ),
+        probe.SPEC.built(lambda options, node: probe.collector(options, node.helper)),
+        clock.SPEC.built(lambda _, node: clock.ClockCollector()),
+        faults.SPEC.built(lambda _, node: faults.FaultsCollector(node.options.fault_dir)),
+        incidents.SPEC.built(
+            lambda options, node: incidents.IncidentsCollector(
+                node.ranks,
+                node.proc,
+                IncidentDirectory(options.dir),
+                StackTaker(start=node.start),
+                fault_dir=node.options.fault_dir,
+                findings=node.findings,
+                files=node.files,
+                open_kernel_log=node.open_kernel_log,
+                waits=Waits(start=node.start),
+                nccl=nccl_files(node.options.record_dir, node.proc),
+                device=node.gpus.state,
+            )
+        ),
     )
 
 

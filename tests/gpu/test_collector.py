@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
-from stagewatch.gpu.collector import SPEC, GpuCollector, GpuOptions
+from stagewatch.gpu import collector as gpu
+from stagewatch.gpu.collector import GpuCollector, GpuOptions
 from stagewatch.gpu.reader import GpuReader
-from stagewatch.node_context import NodeOptions, node_context
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import UUID, MakeGpu, metrics, of
@@ -103,7 +103,7 @@ def test_hanging_driver_takes_its_series_along_and_nothing_else(
 def test_recording_stands_in_and_is_labelled_so(tmp_path: Path) -> None:
     shipped = Path(GpuCollector.collect.__code__.co_filename).parents[1] / "recordings"
     options = GpuOptions(recording=shipped / "h200-node-a.jsonl")
-    collector = SPEC.build(options, node_context(NodeOptions()))
+    collector = gpu.collector(options)
     shown = metrics(collector)
     assert of(shown, "gpu_info", source="recorded", type="h200") == [1] * 4
     assert of(shown, "gpu_info", source="nvml") == []

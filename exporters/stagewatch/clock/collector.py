@@ -10,10 +10,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, gauge
-from stagewatch.node_context import NodeContext
 
 OFFSET = gauge(
     "clock_offset_seconds",
@@ -78,14 +77,9 @@ class ClockCollector(Collector):
         return out
 
 
-def _build(options: NoOptions, context: NodeContext) -> ClockCollector:
-    return ClockCollector()
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="clock",
     help="clock offset, error and synchronisation (adjtimex)",
     interval=10.0,
     options=NoOptions,
-    build=_build,
 )

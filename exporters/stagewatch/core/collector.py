@@ -139,6 +139,34 @@ class _Fed(Collector):
         self._collector.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared(Generic[Options]):
+    """What a collector is, for an agent's list to add how it is built from what it needs."""
+
+    name: str
+    help: str
+    interval: float
+    options: type[Options]
+    page: Page = ""
+
+    def built(
+        self,
+        build: Callable[[Options, Context_contra], Collector],
+        fed_by: AnySpec[Context_contra] | None = None,
+    ) -> CollectorSpec[Options, Context_contra]:
+        """The declaration for a list: `build` makes the collector from its options and what the
+        agent's collectors share."""
+        return CollectorSpec(
+            name=self.name,
+            help=self.help,
+            interval=self.interval,
+            page=self.page,
+            options=self.options,
+            build=build,
+            fed_by=fed_by,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class NoOptions:
     """For what has nothing to set."""

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.faults.markers import read_markers
-from stagewatch.node_context import NodeContext
 
 HOLD_SECONDS = 30.0
 """A fault is shown at least this long, so that one shorter than a scrape interval is not lost."""
@@ -60,15 +59,10 @@ class FaultsCollector(Collector):
         return out
 
 
-def _build(options: NoOptions, context: NodeContext) -> FaultsCollector:
-    return FaultsCollector(context.options.fault_dir)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="faults",
     page="faults",
     help="faults being injected, from marker files",
     interval=2.0,
     options=NoOptions,
-    build=_build,
 )

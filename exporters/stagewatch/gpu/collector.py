@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declared
 from stagewatch.core.config import option, path
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.core.runner import STALE_AFTER
@@ -19,7 +19,6 @@ from stagewatch.gpu.peak_flops import peak_flops
 from stagewatch.gpu.reader import GpuReader, Released
 from stagewatch.gpu.readings import GPU, parse
 from stagewatch.gpu.xids import XidLedger, bus_key
-from stagewatch.node_context import NodeContext
 
 INFO = gauge(
     "gpu_info",
@@ -182,23 +181,26 @@ def _include(out: Samples, part: Samples) -> None:
     out.dropped += part.dropped
 
 
-def _build(options: GpuOptions, context: NodeContext) -> GpuCollector:
+def collector(
+    options: GpuOptions,
+    xids: XidLedger | None = None,
+    directory: GpuDirectory | None = None,
+    history: GpuHistory | None = None,
+) -> GpuCollector:
+    """Reads the driver, or the recording that stands in for it."""
     reader: Reader
     if options.recording is not None:
         from stagewatch.gpu.recording import RecordedReader
 
         reader = RecordedReader(options.recording)
     else:
-        reader = GpuReader(
-            timeout=options.timeout,
-            release_file=options.release_file,
-        )
+        reader = GpuReader(timeout=options.timeout, release_file=options.release_file)
     return GpuCollector(
         reader,
         source="nvml" if options.recording is None else "recorded",
-        xids=context.xids,
-        directory=context.gpus,
-        history=context.gpu_history,
+        xids=xids,
+        directory=directory,
+        history=history,
         intervals={
             "fast": FAST_INTERVAL,
             "medium": options.medium_interval,
@@ -208,11 +210,10 @@ def _build(options: GpuOptions, context: NodeContext) -> GpuCollector:
     )
 
 
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="gpu",
     page="gpus",
     help="GPUs through NVML: readings, limits, links, errors, processes",
     interval=FAST_INTERVAL,
     options=GpuOptions,
-    build=_build,
 )

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declared
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples, gauge
-from stagewatch.gpu.collector import SPEC as GPU_COLLECTOR
 from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs, variables
-from stagewatch.node_context import NodeContext
 from stagewatch.slurm.node_jobs import (
     CgroupJob,
     PrologJob,
@@ -256,21 +254,9 @@ class GpuJobsCollector(Collector):
         return {pid: variables(environ or b"") for pid, environ in read.items()}
 
 
-def _build(options: GpuJobsOptions, context: NodeContext) -> GpuJobsCollector:
-    return GpuJobsCollector(
-        context.gpus,
-        context.proc,
-        context.files,
-        SlurmCgroups(context.options.sys / "fs/cgroup"),
-        options.prolog_dir,
-    )
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="gpu_jobs",
     help="the Slurm job of each GPU, GPUs given but idle, processes that outlive their job",
     interval=5.0,
     options=GpuJobsOptions,
-    build=_build,
-    fed_by=GPU_COLLECTOR,
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declared
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Samples, gauge
@@ -48,11 +48,10 @@ from stagewatch.kernel_log.lines import (
     parse_xid,
 )
 from stagewatch.kernel_log.reader import Kmsg
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import in_words, last_events
 from stagewatch.ranks.model import RANK_LABELS, Rank
-from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, nccl_files, standing
+from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, standing
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
@@ -550,27 +549,10 @@ def _clock(moment: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
-def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollector:
-    return IncidentsCollector(
-        context.ranks,
-        context.proc,
-        IncidentDirectory(options.dir),
-        StackTaker(start=context.start),
-        fault_dir=context.options.fault_dir,
-        findings=context.findings,
-        files=context.files,
-        open_kernel_log=context.open_kernel_log,
-        waits=Waits(start=context.start),
-        nccl=nccl_files(context.options.record_dir, context.proc),
-        device=context.gpus.state,
-    )
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="incidents",
     page="verdicts",
     help="stacks of the ranks of a job that seems to hang, which are kept as an incident",
     interval=1.0,
     options=IncidentsOptions,
-    build=_build,
 )

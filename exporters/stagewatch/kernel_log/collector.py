@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declared
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
@@ -27,7 +27,6 @@ from stagewatch.kernel_log.lines import (
     parse_xid,
 )
 from stagewatch.kernel_log.reader import KernelRecord, Kmsg
-from stagewatch.node_context import NodeContext
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
 
 K = TypeVar("K")
@@ -354,26 +353,9 @@ class KmsgCollector(Collector):
         return out
 
 
-def _build(options: KmsgOptions, context: NodeContext) -> KmsgCollector:
-    def ranks() -> dict[int, RankKey]:
-        """The ranks and the processes below them."""
-        own = {rank.pid: rank.key for rank in context.ranks.ranks()}
-        return own | dict(context.families.look().rank_of)
-
-    return KmsgCollector(
-        Kmsg(options.path, privileged=context.open_kernel_log),
-        context.xids,
-        ranks=ranks,
-        state_file=options.state_file,
-        boot_id=context.proc.boot_id(),
-        from_user_space=options.from_user_space,
-    )
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="kmsg",
     help="the kernel log: GPU errors (XIDs), out-of-memory kills, NFS servers that do not answer",
     interval=1.0,
     options=KmsgOptions,
-    build=_build,
 )

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.children.collector import JobsCollector, shown_for
-from stagewatch.core.children.helper import Jobs, JobSpec, JobState
-from stagewatch.core.collector import CollectorSpec
+from stagewatch.core.children.helper import Helper, Jobs, JobSpec, JobState
+from stagewatch.core.collector import Declared
 from stagewatch.core.config import duration, listing, option, regex, text
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
-from stagewatch.node_context import NodeContext
 
 MOST_FILES = 256
 """Files read of one path: those written last."""
@@ -151,18 +150,18 @@ def job(path: str, options: LogsOptions) -> JobSpec:
     )
 
 
-def _build(options: LogsOptions, node: NodeContext) -> LogsCollector:
+def collector(options: LogsOptions, helper: Helper) -> LogsCollector:
+    """Reads every file in a child of the helper process."""
     return LogsCollector(
-        node.helper.share("logs", {path: job(path, options) for path in options.files}),
+        helper.share("logs", {path: job(path, options) for path in options.files}),
         patterns=options.patterns,
         results_for=shown_for(options.every, options.deadline),
     )
 
 
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="logs",
     help="kinds of lines in configured log files, with the first and the last time of each",
     interval=2.0,
     options=LogsOptions,
-    build=_build,
 )

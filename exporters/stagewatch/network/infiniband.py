@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declared
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import number, read_bytes
-from stagewatch.node_context import NodeContext
 
 _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec", re.ASCII)
 _STATE = re.compile(r"\d+: *(\w+)")
@@ -247,14 +246,9 @@ def _bytes(port: RdmaPort) -> dict[str, int]:
     return found
 
 
-def _build(options: InfinibandOptions, node: NodeContext) -> InfinibandCollector:
-    return InfinibandCollector(node.options.sys, rates=options.rates)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="infiniband",
     help="InfiniBand, RoCE and EFA ports: bytes, errors, state, rate, congestion",
     interval=5.0,
     options=InfinibandOptions,
-    build=_build,
 )

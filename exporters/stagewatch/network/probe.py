@@ -8,11 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stagewatch.core.children.collector import JobsCollector, shown_for
-from stagewatch.core.children.helper import JobSpec, JobState
-from stagewatch.core.collector import CollectorSpec
+from stagewatch.core.children.helper import Helper, JobSpec, JobState
+from stagewatch.core.collector import Declared
 from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.exposition import Samples, counter, gauge
-from stagewatch.node_context import NodeContext
 
 MAX_TARGETS = 50
 MIN_INTERVAL = 1.0
@@ -115,17 +114,17 @@ def job(target: str, options: ProbeOptions) -> JobSpec:
     )
 
 
-def _build(options: ProbeOptions, node: NodeContext) -> ProbeCollector:
+def collector(options: ProbeOptions, helper: Helper) -> ProbeCollector:
+    """Probes every target in a child of the helper process."""
     return ProbeCollector(
-        node.helper.share("probe", {target: job(target, options) for target in options.targets}),
+        helper.share("probe", {target: job(target, options) for target in options.targets}),
         results_for=shown_for(max(MIN_INTERVAL, options.every), options.deadline),
     )
 
 
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="probe",
     help="names and endpoints as this node finds them: DNS, TCP, TLS, HTTP",
     interval=5.0,
     options=ProbeOptions,
-    build=_build,
 )

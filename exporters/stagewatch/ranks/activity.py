@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import ProcessStat, Procfs
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
@@ -157,15 +156,10 @@ def _text(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-def _build(options: NoOptions, context: NodeContext) -> RanksCollector:
-    return RanksCollector(context.ranks, context.proc, device=context.gpus.state)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="ranks",
     page="ranks",
     help="state, wait class, CPU and memory of every process that is a rank",
     interval=1.0,
     options=NoOptions,
-    build=_build,
 )

@@ -12,10 +12,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs, read_bytes
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import ProcessFamilies, RankCounter
 from stagewatch.ranks.model import RANK_LABELS, RankKey
 
@@ -138,14 +137,9 @@ class BlockedTasksCollector(Collector):
         return out
 
 
-def _build(options: NoOptions, node: NodeContext) -> BlockedTasksCollector:
-    return BlockedTasksCollector(node.families, node.proc)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="blocked_tasks",
     help="tasks in uninterruptible sleep by what they wait for",
     interval=5.0,
     options=NoOptions,
-    build=_build,
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, gauge
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 
 AVAILABLE = gauge(
@@ -52,14 +51,9 @@ class CensusCollector(Collector):
         return out
 
 
-def _build(options: NoOptions, context: NodeContext) -> CensusCollector:
-    return CensusCollector(context.ranks)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="census",
     help="room for stage records, and processes that cannot be told to be ranks or not",
     interval=5.0,
     options=NoOptions,
-    build=_build,
 )

@@ -63,6 +63,10 @@ class ProcessFamilies:
                 self._wait = max(self._fresh_for, (self._looked - began) / MAX_SHARE)
             return self._families
 
+    def rank_of_process(self) -> dict[int, RankKey]:
+        """The rank of every rank's process and of those below, by pid."""
+        return {rank.pid: rank.key for rank in self._ranks()} | dict(self.look().rank_of)
+
     def _read(self) -> Families:
         processes = self._proc.stats(self._proc.pids())
         children: dict[int, list[int]] = defaultdict(list)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import RankCounter
 from stagewatch.ranks.family_io import FamilyIo
 from stagewatch.ranks.model import RANK_LABELS
@@ -42,14 +41,9 @@ class RankIoCollector(Collector):
         return out
 
 
-def _build(options: NoOptions, node: NodeContext) -> RankIoCollector:
-    return RankIoCollector(node.io)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="rank_io",
     help="bytes every rank reads and writes",
     interval=5.0,
     options=NoOptions,
-    build=_build,
 )

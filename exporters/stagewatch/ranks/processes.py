@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.cgroups import Cgroups, oom_kills
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import read_bytes
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import Families, ProcessFamilies
 from stagewatch.ranks.model import RANK_LABELS, RankKey
 
@@ -198,14 +197,9 @@ def _files_limit(proc: Path, pid: int) -> int | None:
     return None
 
 
-def _build(options: NoOptions, node: NodeContext) -> ProcessesCollector:
-    return ProcessesCollector(node.families, node.options.proc, node.files, sys=node.options.sys)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="processes",
     help="memory, descriptors and tasks against their limits; OOM kills; zombies",
     interval=5.0,
     options=NoOptions,
-    build=_build,
 )

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, gauge
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.records import Life
@@ -62,14 +61,9 @@ class ReplicasCollector(Collector):
         return out
 
 
-def _build(options: NoOptions, context: NodeContext) -> ReplicasCollector:
-    return ReplicasCollector(context.ranks)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="replicas",
     help="checks of what ranks must have alike, from their stage records",
     interval=5.0,
     options=NoOptions,
-    build=_build,
 )

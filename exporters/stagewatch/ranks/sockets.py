@@ -7,9 +7,8 @@ show.
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.flows import MAX_PORTS, Flow, FlowTotals
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.model import RANK_LABELS, RankKey
@@ -122,14 +121,9 @@ def _listening(out: Samples, key: RankKey, sockets: list[TcpSocket]) -> None:
         out.add(LISTEN_LIMIT, socket.send_queue, *key, socket.local_port)
 
 
-def _build(options: NoOptions, node: NodeContext) -> NetCollector:
-    return NetCollector(node.sockets)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="net",
     help="TCP connections of every rank by port: bytes, repeats, round trips, queues, states",
     interval=2.0,
     options=NoOptions,
-    build=_build,
 )

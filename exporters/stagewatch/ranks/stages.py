@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Metric, Samples, counter, gauge, histogram
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.own_work import OwnWork
@@ -557,15 +556,10 @@ def _histogram(
         )
 
 
-def _build(options: NoOptions, context: NodeContext) -> StagesCollector:
-    return StagesCollector(context.ranks)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="stages",
     page="ranks",
     help="open stage, progress, durations and failures of ranks, from their stage records",
     interval=1.0,
     options=NoOptions,
-    build=_build,
 )

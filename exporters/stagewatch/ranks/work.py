@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, gauge
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
@@ -214,14 +213,9 @@ def working(before: FamilyCounters, after: FamilyCounters, seconds: float) -> se
     return found
 
 
-def _build(options: NoOptions, context: NodeContext) -> WorkCollector:
-    return WorkCollector(context.ranks.ranks, context.io, context.sockets)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="work",
     help="whether ranks compute, move bytes or have children that do",
     interval=5.0,
     options=NoOptions,
-    build=_build,
 )

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.children.collector import JobsCollector, shown_for
-from stagewatch.core.children.helper import Jobs, JobSpec, JobState
-from stagewatch.core.collector import CollectorSpec
+from stagewatch.core.children.helper import Helper, Jobs, JobSpec, JobState
+from stagewatch.core.collector import Declared
 from stagewatch.core.config import absolute_path, duration, listing, option, size
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.host.mounts import Mount, mount_of, read_mounts
-from stagewatch.node_context import NodeContext
 
 log = logging.getLogger(__name__)
 
@@ -172,19 +171,19 @@ def job(directory: Path, options: CanaryOptions) -> JobSpec:
     )
 
 
-def _build(options: CanaryOptions, node: NodeContext) -> CanaryCollector:
+def collector(options: CanaryOptions, helper: Helper, proc: Path) -> CanaryCollector:
+    """Looks at every mount in a child of the helper process."""
     jobs = {str(directory): job(directory, options) for directory in options.mounts}
     return CanaryCollector(
-        node.helper.share("canary", jobs),
+        helper.share("canary", jobs),
         results_for=shown_for(options.every, options.deadline),
-        mountinfo=node.options.proc / "self" / "mountinfo",
+        mountinfo=proc / "self" / "mountinfo",
     )
 
 
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="canary",
     help="free space and a small timed write on configured mounts",
     interval=2.0,
     options=CanaryOptions,
-    build=_build,
 )

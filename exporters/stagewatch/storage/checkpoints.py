@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.children.collector import JobsCollector, shown_for
-from stagewatch.core.children.helper import JobSpec, JobState
-from stagewatch.core.collector import CollectorSpec
+from stagewatch.core.children.helper import Helper, JobSpec, JobState
+from stagewatch.core.collector import Declared
 from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.exposition import Samples, gauge
-from stagewatch.node_context import NodeContext
 
 LOOK_SHARE = 0.5
 """Of the deadline: what a look takes at most before it ends by itself, incomplete."""
@@ -174,18 +173,18 @@ def job(directory: str, options: CheckpointsOptions) -> JobSpec:
     )
 
 
-def _build(options: CheckpointsOptions, node: NodeContext) -> CheckpointsCollector:
+def collector(options: CheckpointsOptions, helper: Helper) -> CheckpointsCollector:
+    """Looks at every directory in a child of the helper process."""
     jobs = {directory: job(directory, options) for directory in options.directories}
     return CheckpointsCollector(
-        node.helper.share("checkpoints", jobs),
+        helper.share("checkpoints", jobs),
         results_for=shown_for(options.every, options.deadline),
     )
 
 
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="checkpoints",
     help="the newest checkpoint of every job: size, growth, predecessor, left-over files",
     interval=5.0,
     options=CheckpointsOptions,
-    build=_build,
 )

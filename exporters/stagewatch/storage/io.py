@@ -10,10 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declared
 from stagewatch.core.config import option, regex
 from stagewatch.core.exposition import Samples, counter
-from stagewatch.node_context import NodeContext
 from stagewatch.storage.diskstats import Disk, read_disks
 
 EXCLUDED_DISKS = r"(loop|ram|zram|fd|sr)\d+"
@@ -107,14 +106,9 @@ def _disk(out: Samples, disk: Disk) -> None:
         out.add(DISK_BYTES, requests.bytes, disk.name, kind)
 
 
-def _build(options: IoOptions, node: NodeContext) -> IoCollector:
-    return IoCollector(node.options.proc, node.options.sys, exclude_disks=options.exclude_disks)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="io",
     help="pressure stall information and disks",
     interval=5.0,
     options=IoOptions,
-    build=_build,
 )

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declared
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
-from stagewatch.node_context import NodeContext
 from stagewatch.storage.mountstats import NfsMount, Operation, read_mountstats
 
 OPERATIONS = ("READ", "WRITE", "COMMIT", "OPEN", "GETATTR", "LOOKUP")
@@ -119,15 +118,9 @@ def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
     out.add(TIMEOUTS, operation.timeouts, mount, op)
 
 
-def _build(options: NfsOptions, node: NodeContext) -> NfsCollector:
-    file = options.descriptor or node.options.proc / options.process / "mountstats"
-    return NfsCollector(file, operations=options.operations)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="nfs",
     help="operations, bytes, latency and retransmissions of every NFS mount",
     interval=5.0,
     options=NfsOptions,
-    build=_build,
 )

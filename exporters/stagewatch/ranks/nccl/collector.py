@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declared
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.mounts import memory_mounts, mount_id, pin
-from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.nccl.inspector import (
@@ -223,14 +222,9 @@ def _shown(
     return out
 
 
-def _build(options: InspectorOptions, context: NodeContext) -> InspectorCollector:
-    return InspectorCollector(options.dir, context.ranks)
-
-
-SPEC = CollectorSpec(
+SPEC = Declared(
     name="nccl_inspector",
     help="time and bandwidth of NCCL's operations, and who comes last, by NCCL Inspector",
     interval=15.0,
     options=InspectorOptions,
-    build=_build,
 )
