@@ -92,11 +92,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
             lambda _, node: blocked_tasks.BlockedTasksCollector(node.families, node.proc)
         ),
         nccl.SPEC.built(lambda options, node: nccl.InspectorCollector(options.dir, node.ranks)),
-        io.SPEC.built(
-            lambda options, node: io.IoCollector(
-                node.options.proc, node.options.sys, exclude_disks=options.exclude_disks
-            )
-        ),
+        io.SPEC.built(lambda _, node: io.IoCollector(node.options.proc, node.options.sys)),
         nfs.SPEC.built(
             lambda options, node: nfs.NfsCollector(
                 options.descriptor or node.options.proc / options.process / "mountstats",
@@ -109,11 +105,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         checkpoints.SPEC.built(lambda options, node: checkpoints.collector(options, node.helper)),
         logs.SPEC.built(lambda options, node: logs.collector(options, node.helper)),
         sockets.SPEC.built(lambda _, node: sockets.NetCollector(node.sockets)),
-        infiniband.SPEC.built(
-            lambda options, node: infiniband.InfinibandCollector(
-                node.options.sys, rates=options.rates
-            )
-        ),
+        infiniband.SPEC.built(lambda _, node: infiniband.InfinibandCollector(node.options.sys)),
         probe.SPEC.built(lambda options, node: probe.collector(options, node.helper)),
         clock.SPEC.built(lambda _, node: clock.ClockCollector()),
         faults.SPEC.built(lambda _, node: faults.FaultsCollector(node.options.fault_dir)),

@@ -43,17 +43,15 @@ TIER_DURATION = gauge(
     ("tier",),
 )
 
-FAST_INTERVAL = 1.0
+INTERVALS = {"fast": 1.0, "medium": 10.0, "slow": 60.0}
+"""Seconds between two readings: of what changes all the time; of links, errors and processes; of
+identity, limits and modes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
     """Options of the `gpu` collector."""
 
-    medium_interval: float = option(
-        10.0, "time between readings that change slowly (links, errors, processes)"
-    )
-    slow_interval: float = option(60.0, "time between readings of identity, limits and modes")
     timeout: float = option(5.0, "give a call of the driver up after this time")
     release_file: Path = option(
         Path("/run/stagewatch/release-gpu"), "keep off the GPUs while this file exists"
@@ -201,11 +199,7 @@ def collector(
         xids=xids,
         directory=directory,
         history=history,
-        intervals={
-            "fast": FAST_INTERVAL,
-            "medium": options.medium_interval,
-            "slow": options.slow_interval,
-        },
+        intervals=INTERVALS,
         release_time=options.release_time,
     )
 
@@ -214,6 +208,6 @@ SPEC = Declared(
     name="gpu",
     page="gpus",
     help="GPUs through NVML: readings, limits, links, errors, processes",
-    interval=FAST_INTERVAL,
+    interval=INTERVALS["fast"],
     options=GpuOptions,
 )

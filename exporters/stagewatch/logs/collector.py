@@ -13,7 +13,7 @@ from typing import Any
 from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Helper, Jobs, JobSpec, JobState
 from stagewatch.core.collector import Declared
-from stagewatch.core.config import duration, listing, option, regex, text
+from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
@@ -78,6 +78,10 @@ def line_pattern(value: Any) -> str:
     return str(value)
 
 
+LINE_LABELS = r"^\[(?:rank|default)(?P<rank>\d{1,6})\]"
+"""Where the rank stands in a line that torchrun or srun has put a prefix before."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogsOptions:
     """Options of the `logs` collector."""
@@ -93,12 +97,6 @@ class LogsOptions:
         "what to count, as oom=out of memory; takes the place of "
         + ", ".join(pattern.name for pattern in KNOWN),
         parse=listing(line_pattern),
-    )
-    line_labels: str = option(
-        r"^\[(?:rank|default)(?P<rank>\d{1,6})\]",
-        "where in a line that is counted its rank stands, a regular expression with groups named "
-        "job_id, role or rank; empty for none",
-        parse=regex,
     )
     every: float = option(2.0, "time between two readings", parse=duration)
     deadline: float = option(
@@ -141,7 +139,7 @@ def job(path: str, options: LogsOptions) -> JobSpec:
         {
             "pattern": path,
             "patterns": list(options.patterns),
-            "line_labels": options.line_labels,
+            "line_labels": LINE_LABELS,
             "max_files": MOST_FILES,
             "max_bytes": MOST_BYTES,
         },

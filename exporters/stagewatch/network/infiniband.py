@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from stagewatch.core.collector import Collector, Declared
-from stagewatch.core.config import listing, option, text
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import number, read_bytes
@@ -126,8 +124,8 @@ CHANGES = counter(
 RATE = gauge("net_infiniband_rate_bytes_per_second", "Speed the link runs at now.", _PORT)
 EXPECTED = gauge(
     "net_infiniband_expected_rate_bytes_per_second",
-    "Speed the link should have: as configured, else the highest that a port of the same model and "
-    "board on this node has had since the agent began.",
+    "Speed the link should have: the highest that a port of the same model and board on this node "
+    "has had since the agent began.",
     _PORT,
 )
 BYTES = counter("net_infiniband_bytes_total", "Bytes by direction.", (*_PORT, "direction"))
@@ -156,32 +154,11 @@ _ERROR = re.compile(
 """Names of mlx5, bnxt_re, mana, irdma, efa, hns and rxe in drivers/infiniband."""
 
 
-def rate(value: Any) -> tuple[str, float]:
-    """GBITS, or DEVICE=GBITS, in Gbit/s"""
-    device, equals, number = text(value).rpartition("=")
-    found = float(number)
-    if not 0 < found < 1e6 or (equals and not device):
-        raise ValueError
-    return device, found
-
-
-@dataclass(frozen=True, slots=True)
-class InfinibandOptions:
-    """Options of the `infiniband` collector."""
-
-    rates: tuple[tuple[str, float], ...] = option(
-        (),
-        "Gbit/s that ports should run at: 400 for all, mlx5_0=200 for those of one device",
-        parse=listing(rate),
-    )
-
-
 class InfinibandCollector(Collector):
     """Every RDMA port of the node."""
 
-    def __init__(self, sys: Path, *, rates: Iterable[tuple[str, float]] = ()) -> None:
+    def __init__(self, sys: Path) -> None:
         self._sys = sys
-        self._configured = {device: gbits * 1e9 / 8 for device, gbits in rates}
         self._best: dict[tuple[str, str, str], float] = {}
         self._states: dict[tuple[str, str], tuple[str, str]] = {}
         self._changes: dict[tuple[str, str], int] = {}
@@ -213,8 +190,7 @@ class InfinibandCollector(Collector):
         out.add(CHANGES, self._changes[labels], *labels)
         out.add(RATE, port.rate, *labels)
         best = self._best[port.model or port.driver, port.board, port.link_layer] or None
-        configured = self._configured.get(port.device, self._configured.get(""))
-        out.add(EXPECTED, configured or best, *labels)
+        out.add(EXPECTED, best, *labels)
         _counters(out, port, labels)
 
 
@@ -250,5 +226,5 @@ SPEC = Declared(
     name="infiniband",
     help="InfiniBand, RoCE and EFA ports: bytes, errors, state, rate, congestion",
     interval=5.0,
-    options=InfinibandOptions,
+    options=NoOptions,
 )

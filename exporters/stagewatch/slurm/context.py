@@ -70,7 +70,6 @@ class SlurmOptions(Timing, AgentOptions):
         "exporters that listen on every node, listed at /sd and /sd/NAME",
         parse=listing(exporter),
     )
-    sd_by_name: bool = option(False, "list nodes by NodeName instead of by NodeAddr")
     sd_dir: Path | None = option(
         None, "directory to write NAME.json files for file_sd into", parse=path
     )

@@ -52,12 +52,12 @@ class Target:
     gpu_types: tuple[str, ...]
 
 
-def targets_of(nodes: Iterable[Node], *, by_name: bool = False) -> tuple[Target, ...]:
+def targets_of(nodes: Iterable[Node]) -> tuple[Target, ...]:
     """The nodes to scrape, in natural order, without those of the state FUTURE."""
     targets = [
         Target(
             node=node.name,
-            address=node.name if by_name else node.address,
+            address=node.address,
             partitions=node.partitions,
             state=node.state,
             flags=tuple(sorted(node.flags)),

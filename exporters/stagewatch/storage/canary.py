@@ -77,6 +77,9 @@ _SPACE = {
 }
 
 
+CANARY_BYTES = 64 << 10
+
+
 @dataclass(frozen=True, slots=True)
 class CanaryOptions:
     """Options of the `canary` collector."""
@@ -91,7 +94,6 @@ class CanaryOptions:
     deadline: float = option(
         20.0, "time after which a canary is given up and its process killed", parse=duration
     )
-    bytes: int = option(64 << 10, "size of a canary", parse=size)
     floor: int = option(1 << 30, "no canary where it would leave less space free", parse=size)
     large_bytes: int = option(
         64 << 20, "size of the larger file that measures throughput; 0 for none", parse=size
@@ -161,7 +163,7 @@ def job(directory: Path, options: CanaryOptions) -> JobSpec:
         "stagewatch.storage.canary_child:run",
         {
             "directory": str(directory),
-            "bytes": options.bytes,
+            "bytes": CANARY_BYTES,
             "floor_bytes": options.floor,
             "large_bytes": options.large_bytes,
             "large_interval": options.large_every,

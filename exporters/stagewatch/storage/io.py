@@ -7,11 +7,9 @@ those.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared
-from stagewatch.core.config import option, regex
+from stagewatch.core.collector import Collector, Declared, NoOptions
 from stagewatch.core.exposition import Samples, counter
 from stagewatch.storage.diskstats import Disk, read_disks
 
@@ -43,17 +41,6 @@ DISK_SECONDS = counter(
     _DISK,
 )
 DISK_BYTES = counter("io_disk_bytes_total", "Bytes of completed requests.", _DISK)
-
-
-@dataclass(frozen=True, slots=True)
-class IoOptions:
-    """Options of the `io` collector."""
-
-    exclude_disks: str = option(
-        EXCLUDED_DISKS,
-        "block devices to leave out, a regular expression for the whole name",
-        parse=regex,
-    )
 
 
 class IoCollector(Collector):
@@ -110,5 +97,5 @@ SPEC = Declared(
     name="io",
     help="pressure stall information and disks",
     interval=5.0,
-    options=IoOptions,
+    options=NoOptions,
 )

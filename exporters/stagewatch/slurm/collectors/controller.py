@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from stagewatch.core.collector import Collector, CollectorSpec
-from stagewatch.core.config import integer, option
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.slurm.cluster import Source
@@ -65,13 +63,6 @@ VALUES = {
     )
 }
 """What is exported of the diagnostics, by its name there."""
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerOptions:
-    """Options of the controller collector."""
-
-    top: int = option(10, "how many users' requests get series of their own", parse=integer)
 
 
 class ControllerCollector(Collector):
@@ -139,14 +130,14 @@ def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
     return [*ranked[:top], other]
 
 
-def _build(options: ControllerOptions, context: SlurmContext) -> Collector:
-    return ControllerCollector(context.cluster.diagnostics, context.cluster.ping, top=options.top)
+def _build(options: NoOptions, context: SlurmContext) -> Collector:
+    return ControllerCollector(context.cluster.diagnostics, context.cluster.ping)
 
 
 SPEC = CollectorSpec(
     name="slurm_controller",
     help="the controller's scheduler, requests and queues (sdiag, scontrol ping)",
     interval=15,
-    options=ControllerOptions,
+    options=NoOptions,
     build=_build,
 )

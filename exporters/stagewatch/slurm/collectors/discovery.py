@@ -27,8 +27,7 @@ class DiscoveryCollector(Collector):
         nodes, discovery = self._context.cluster.nodes, self._context.discovery
         reading = nodes.keep_fresh()
         if reading is not None and self._applied != reading.sequence:
-            by_name = self._context.options.sd_by_name
-            discovery.update(targets_of(reading.data.items, by_name=by_name))
+            discovery.update(targets_of(reading.data.items))
             self._applied = reading.sequence
         if discovery.targets is None:
             if (failure := nodes.status().error) is not None:

@@ -55,12 +55,15 @@ _SHORT_SECONDS = 60.0
 """For which COMPLETING of a job without GPUs is not told: most are done by then."""
 
 
+MAX_JOB_NODES = 5000
+"""Pairs of a job and a node that get series, at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobsOptions:
     """Options of the jobs collector."""
 
     max_jobs: int = option(1000, "most jobs that get series of their own", parse=integer)
-    max_job_nodes: int = option(5000, "most pairs of a job and a node", parse=integer)
     gpu_indices: bool = option(
         False,
         "find out which job has which GPU of nodes that jobs share (scontrol -d show jobs, two "
@@ -76,13 +79,12 @@ class JobsCollector(Collector):
         cluster: Cluster,
         *,
         max_jobs: int = 1000,
-        max_job_nodes: int = 5000,
         claims: Source[Records[Claim]] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
         self._wall = wall
-        self._limits = (max_jobs, max_job_nodes)
+        self._max_jobs = max_jobs
         self._claims = claims
 
     def collect(self) -> Samples:
@@ -92,9 +94,9 @@ class JobsCollector(Collector):
             records_of(self._cluster.nodes.keep_fresh()),
         )
         claims = self._claims.refresh().items if self._claims else ()
-        out = measure(jobs, nodes, claims, *self._limits)
-        measure_completing(out, jobs, now=self._wall(), most=self._limits[0])
-        measure_preempted(out, jobs, most=self._limits[0])
+        out = measure(jobs, nodes, claims, self._max_jobs)
+        measure_completing(out, jobs, now=self._wall(), most=self._max_jobs)
+        measure_preempted(out, jobs, most=self._max_jobs)
         return out
 
 
@@ -103,7 +105,6 @@ def measure(
     nodes: Iterable[Node],
     claims: Iterable[Claim] = (),
     max_jobs: int = 1000,
-    max_job_nodes: int = 5000,
 ) -> Samples:
     """Count running GPU jobs; `claims` are GPU indices as scontrol tells them."""
     nodes = tuple(nodes)
@@ -122,7 +123,7 @@ def measure(
         out.add(GPUS, total(job.gpus), job.job_id)
         out.add(START, job.start, job.job_id)
         for name in placed[job.job_id]:
-            if pairs < max_job_nodes:
+            if pairs < MAX_JOB_NODES:
                 pairs += 1
                 out.add(NODE, 1, job.job_id, name, ranges(indices.get((job.job_id, name), ())))
     out.add(HIDDEN, len(running) - len(shown))
@@ -231,7 +232,6 @@ def _build(options: JobsOptions, context: SlurmContext) -> Collector:
     return JobsCollector(
         context.cluster,
         max_jobs=options.max_jobs,
-        max_job_nodes=options.max_job_nodes,
         claims=context.cluster.gpu_claims() if options.gpu_indices else None,
     )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.commands import CommandRunner, NoAnswer
-from stagewatch.core.config import duration, integer, one_of, option
+from stagewatch.core.config import integer, one_of, option
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Source
@@ -104,7 +104,6 @@ class StepsOptions:
         "must be root or the job's owner",
         parse=one_of("sstat", "srun"),
     )
-    timeout: float = option(8.0, "time after which a step counts as not answering", parse=duration)
 
 
 class StepsCollector(Collector):
@@ -164,7 +163,6 @@ def _build(options: StepsOptions, context: SlurmContext) -> Collector:
         context.cluster.jobs,
         StepProbe(method=options.method, prefix=context.options.bin_dir),
         most=options.jobs,
-        timeout=options.timeout,
     )
 
 
