@@ -87,7 +87,9 @@ class AgentCommand(Generic[OptionsT, ContextT]):
 
     def settings(self) -> dict[str, tuple[Setting, ...]]:
         """All its settings by the group they are shown under in `--help`."""
-        groups = {"agent": tuple(settings_of(self.options, env=self.env))}
+        groups: dict[str, tuple[Setting, ...]] = {"agent": ()}
+        for setting in settings_of(self.options, env=self.env):
+            groups[setting.group] = (*groups.get(setting.group, ()), setting)
         for spec in self.specs():
             groups[f"collector {spec.name}: {spec.help}"] = spec.settings()
         return groups

@@ -52,14 +52,16 @@ def option(
     parse: Parse | None = None,
     env: str | None = None,
     flag: str | None = None,
+    group: str = "agent",
 ) -> Any:
     """A dataclass field that can be configured.
 
-    `parse` follows from the default; `env` and `flag` are for names other than the usual ones.
+    `parse` follows from the default; `env` and `flag` are for names other than the usual ones;
+    `group` is the heading in the help of an agent.
     """
     if parse is None:
         parse = path if isinstance(default, Path) else _BY_TYPE[type(default)]
-    metadata = {"help": help, "parse": parse, "env": env, "flag": flag}
+    metadata = {"help": help, "parse": parse, "env": env, "flag": flag, "group": group}
     return field(default=default, metadata=metadata)
 
 
@@ -73,6 +75,7 @@ class Setting:
     help: str
     env: str
     flag: str
+    group: str = "agent"
 
     @property
     def attribute(self) -> str:
@@ -101,6 +104,7 @@ def settings_of(
             item.metadata["help"],
             item.metadata["env"] or env + re.sub(r"\W", "_", key).upper(),
             item.metadata["flag"] or "--" + (item.name if short else key).replace("_", "-"),
+            item.metadata["group"],
         )
 
 

@@ -191,6 +191,10 @@ class Source(Generic[T_co]):
         self._not_before = max(started + min(self._interval, SOON), now + pause)
 
 
+TIMES = "how often Slurm is asked"
+"""Heading in the agent's help."""
+
+
 @dataclass(frozen=True)  # without slots, since the agent's options inherit from it
 class Timing:
     """The times at which the sources are asked, in seconds.
@@ -201,16 +205,22 @@ class Timing:
     """
 
     timeout: float = option(
-        10.0, "time after which a command or request to Slurm is given up; less than MessageTimeout"
+        10.0,
+        "time after which a command or request to Slurm is given up; less than MessageTimeout",
+        group=TIMES,
     )
     accounting_timeout: float = option(
-        30.0, "time after which sacct or sacctmgr is given up; slurmdbd may be slow without harm"
+        30.0,
+        "time after which sacct or sacctmgr is given up; slurmdbd may be slow without harm",
+        group=TIMES,
     )
-    jobs_interval: float = option(15.0, "time between two readings of the queue")
-    nodes_interval: float = option(30.0, "time between two readings of the nodes")
-    accounting_interval: float = option(60.0, "time between two readings of accounting")
-    diagnostics_interval: float = option(30.0, "time between two readings of sdiag")
-    ping_interval: float = option(60.0, "time between two pings of the controllers")
+    jobs_interval: float = option(15.0, "time between two readings of the queue", group=TIMES)
+    nodes_interval: float = option(30.0, "time between two readings of the nodes", group=TIMES)
+    accounting_interval: float = option(
+        60.0, "time between two readings of accounting", group=TIMES
+    )
+    diagnostics_interval: float = option(30.0, "time between two readings of sdiag", group=TIMES)
+    ping_interval: float = option(60.0, "time between two pings of the controllers", group=TIMES)
 
     def phase(self, cycle: int) -> float:
         """The beginning of an odd cycle, counted from 0: nodes are asked for in even ones."""

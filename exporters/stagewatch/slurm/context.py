@@ -32,6 +32,10 @@ def rest_url(value: object) -> str:
     return value if value.startswith("unix:/") else http_url(value)
 
 
+SLURMRESTD, DISCOVERY = "slurmrestd (--api rest)", "service discovery"
+"""Headings in the agent's help."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmOptions(Timing, AgentOptions):
     """Options of `stagewatch slurm` as a whole; collectors add their own."""
@@ -51,9 +55,12 @@ class SlurmOptions(Timing, AgentOptions):
         "unix:/run/slurmrestd/slurmrestd.socket",
         "address of slurmrestd: http://HOST:PORT, https://HOST:PORT or unix:PATH",
         parse=rest_url,
+        group=SLURMRESTD,
     )
-    rest_user: str = option("", "user name that goes with the token")
-    rest_token_file: Path | None = option(None, "file with a JWT for slurmrestd", parse=path)
+    rest_user: str = option("", "user name that goes with the token", group=SLURMRESTD)
+    rest_token_file: Path | None = option(
+        None, "file with a JWT for slurmrestd", parse=path, group=SLURMRESTD
+    )
     bin_dir: Path | None = option(
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
     )
@@ -63,15 +70,18 @@ class SlurmOptions(Timing, AgentOptions):
         env="STAGEWATCH_STATE_DIR",
     )
     cluster_name: str = option(
-        "", "value of the label `cluster` in service discovery; empty: ClusterName of slurm.conf"
+        "",
+        "value of the label `cluster` in service discovery; empty: ClusterName of slurm.conf",
+        group=DISCOVERY,
     )
     sd_exporters: tuple[Exporter, ...] = option(
         (Exporter("stagewatch", 9947),),
         "exporters that listen on every node, listed at /sd and /sd/NAME",
         parse=listing(exporter),
+        group=DISCOVERY,
     )
     sd_dir: Path | None = option(
-        None, "directory to write NAME.json files for file_sd into", parse=path
+        None, "directory to write NAME.json files for file_sd into", parse=path, group=DISCOVERY
     )
 
     def title(self) -> str:
