@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stagewatch.report.deviations import Judge, baseline_of, first_sustained
+from stagewatch.report.deviations import Signal, baseline_of, sustained
 
 NUMBERS = some.floats(-1e9, 1e9, allow_nan=False)
 GAPPY = some.lists(some.none() | NUMBERS, max_size=60)
@@ -29,11 +29,10 @@ def test_mean_two_sigma_median_and_mad_by_hand() -> None:
 def test_an_age_is_compared_with_the_highest_of_the_baseline() -> None:
     base = baseline_of([0.0, 5.0, 10.0, 15.0, 20.0])
     assert base is not None
-    judge = Judge(base, floor=2.0, age=True)
-    assert not judge.deviates(30.0)
-    assert judge.deviates(30.1)
-    assert not judge.deviates(-100.0)
-    assert judge.severity(40.0) == 2.0
+    age = Signal("", "s", 2.0, "", age=True)
+    assert age.severity(base, 30.0) <= 1 < age.severity(base, 30.1)
+    assert age.severity(base, -100.0) == 0
+    assert age.severity(base, 40.0) == 2.0
 
 
 @given(GAPPY)
@@ -42,15 +41,15 @@ def test_nothing_of_a_baseline_deviates_from_it(values: list[float | None]) -> N
     if base is None:
         return
     for age in (False, True):
-        judge = Judge(base, floor=0.0, age=age)
         if age and base.high < 0:
             continue
-        assert not any(judge.deviates(value) for value in values if value is not None)
+        signal = Signal("", "", 0.0, "", age=age)
+        assert not any(severity for severity in signal.severities(base, values) if severity)
 
 
-def flags(text: str) -> list[bool | None]:
+def severities(text: str) -> list[float | None]:
     """`1` deviates, `0` does not, `.` is not known."""
-    return [{"1": True, "0": False, ".": None}[c] for c in text]
+    return [{"1": 2.0, "0": 0.5, ".": None}[c] for c in text]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def flags(text: str) -> list[bool | None]:
     ],
 )
 def test_a_deviation_counts_once_it_is_sustained(text: str, begin: int, found: int | None) -> None:
-    assert first_sustained(flags(text), begin) == found
+    assert sustained(severities(text), begin) == found
 
 
 @given(some.lists(NUMBERS, min_size=5, max_size=60))

@@ -11,7 +11,7 @@ from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.periods import Period
 from stagewatch.report.phases import Phases
-from stagewatch.report.recovery import Asked, ClusterRecovery, judge, make_recovery
+from stagewatch.report.recovery import Asked, ClusterRecovery, Slo, make_recovery
 from tests.report import hyperpod as past
 
 PERIOD = Period(past.T + past.START, past.T + past.END)
@@ -149,6 +149,6 @@ def test_unseen_time_decides_nothing(
     downtime: float, unseen: float, seen: bool, verdict: str
 ) -> None:
     month = 30 * 86400.0
-    found = judge(0.999, month + 1e-6, month, downtime, unseen, seen=seen)
+    found = Slo(0.999, month, month + 1e-6, downtime, unseen, seen)
     assert found.verdict == verdict
     assert (found.availability is None) is not seen

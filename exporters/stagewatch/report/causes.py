@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.attempts import Attempt
 from stagewatch.report.history import Labels
-from stagewatch.report.ledger import LOST, Key, Ledger, shared, window
+from stagewatch.report.ledger import LOST, Key, Ledger, window
 from stagewatch.report.periods import Period, minute
 
 CAUSES = {
@@ -61,8 +61,8 @@ class Cause:
         return sorted(self.places.items(), key=lambda each: (-each[1], each[0]))
 
 
-_Ranks = Mapping[tuple[str, str], Mapping[tuple[str, str], float]]
-"""Weights of (reason, place) by cluster and job."""
+_Weights = Mapping[tuple[str, str], Mapping[tuple[str, str], float]]
+"""Weights of (reason, place) by cluster and job, or by cluster and state of nodes."""
 
 
 def find_causes(
@@ -100,8 +100,9 @@ def find_causes(
                 behind = named.get(key.state, {}).get(job) or {(nobody, _job(key)): 1.0}
             else:
                 behind = nodes.get((key.cluster, key.state)) or {("", "nodes not named"): 1.0}
-            for (reason, place), part in shared(seconds, behind).items():
-                cause = add(key.state, reason, place, part)
+            whole = sum(behind.values())
+            for (reason, place), weight in behind.items():
+                cause = add(key.state, reason, place, seconds * weight / whole)
                 if key.state in named:
                     cause.alerts.update(fired.get(job, {}))
     moved = _lost_by_job(ledger)
@@ -129,34 +130,22 @@ def _lost_by_job(ledger: Ledger) -> dict[tuple[str, str], float]:
     return lost
 
 
-def _culprits(api: PrometheusApi, each: Period, cluster: Labels) -> _Ranks:
+def _culprits(api: PrometheusApi, each: Period, cluster: Labels) -> _Weights:
     """Verdicts on stalled jobs, by evidence and rank."""
     samples = f"count_over_time({select('job:rl_stall:culprit', **cluster)}[{window(each)}])"
     by = "cluster, job_id, role, rank, node, evidence"
-    return _ranks(api, f"sum by ({by}) ({samples})", each)
+    return _weights(api.query(f"sum by ({by}) ({samples})", each.end), "evidence", _rank)
 
 
-def _slow(api: PrometheusApi, each: Period, cluster: Labels) -> _Ranks:
+def _slow(api: PrometheusApi, each: Period, cluster: Labels) -> _Weights:
     """Ranks and nodes that slowed their jobs down, by the alert."""
     labels = {**cluster, "alertname": ("SlowRank", "SlowNode"), "alertstate": "firing"}
     samples = f"count_over_time({select('ALERTS', **labels)}[{window(each)}])"
-    return _ranks(api, f"sum by (cluster, job_id, role, rank, node) ({samples})", each)
+    by = "cluster, job_id, role, rank, node"
+    return _weights(api.query(f"sum by ({by}) ({samples})", each.end), "evidence", _rank)
 
 
-def _ranks(api: PrometheusApi, query: str, each: Period) -> _Ranks:
-    ranks: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
-    for found in api.query(query, each.end):
-        of = {name: found.labels.get(name, "") for name in ("job_id", "role", "rank", "node")}
-        who = " ".join(filter(None, (of["role"], of["rank"])))
-        place = f"job {of['job_id']}: {who}" + (f" on {of['node']}" if of["node"] else "")
-        reason = found.labels.get("evidence", "").replace("_", " ")
-        job = found.labels.get("cluster", ""), of["job_id"]
-        weights = ranks.setdefault(job, {})
-        weights[reason, place] = weights.get((reason, place), 0.0) + found.value
-    return ranks
-
-
-def _nodes(api: PrometheusApi, each: Period, cluster: Labels) -> _Ranks:
+def _nodes(api: PrometheusApi, each: Period, cluster: Labels) -> _Weights:
     """Nodes out of service by class of reason: samples times GPUs, by cluster and state."""
     out = f"count_over_time({select('slurm_node_unavailable_info', **cluster)}[{window(each)}])"
     gpus = f"last_over_time({select('slurm_node_gpus', **cluster)}[{window(each)}])"
@@ -164,14 +153,30 @@ def _nodes(api: PrometheusApi, each: Period, cluster: Labels) -> _Ranks:
         f"sum by (cluster, node, kind, reason_class) ({out}) "
         f"* on (cluster, node) group_left () sum by (cluster, node) ({gpus})"
     )
-    nodes: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
-    for found in api.query(query, each.end):
-        state = KINDS.get(found.labels.get("kind", ""), "drained")
-        weights = nodes.setdefault((found.labels.get("cluster", ""), state), {})
-        reason = found.labels.get("reason_class", "").replace("_", " ")
-        place = found.labels.get("node", "")
-        weights[reason, place] = weights.get((reason, place), 0.0) + found.value
-    return nodes
+
+    def node(labels: Mapping[str, str]) -> tuple[str, str]:
+        return KINDS.get(labels.get("kind", ""), "drained"), labels.get("node", "")
+
+    return _weights(api.query(query, each.end), "reason_class", node)
+
+
+def _rank(labels: Mapping[str, str]) -> tuple[str, str]:
+    """The job of a rank, and the rank as a place."""
+    job, role, rank, node = (labels.get(name, "") for name in ("job_id", "role", "rank", "node"))
+    who = " ".join(filter(None, (role, rank)))
+    return job, f"job {job}: {who}" + (f" on {node}" if node else "")
+
+
+def _weights(
+    series: Iterable[Series], reason: str, place: Callable[[Mapping[str, str]], tuple[str, str]]
+) -> _Weights:
+    weights: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for found in series:
+        owner, where = place(found.labels)
+        mine = weights.setdefault((found.labels.get("cluster", ""), owner), {})
+        why = found.labels.get(reason, "").replace("_", " ")
+        mine[why, where] = mine.get((why, where), 0.0) + found.value
+    return weights
 
 
 def _alerts(

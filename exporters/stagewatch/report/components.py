@@ -68,10 +68,6 @@ class Target:
         """Whether this is one of the places."""
         return any(_same(name.strip(), component) for name in self.names if name.strip())
 
-    def named_by(self, labels: Mapping[str, str]) -> bool:
-        """Whether an alert with these labels names one of the places."""
-        return self.matches(component_of(labels))
-
     def __str__(self) -> str:
         return ", ".join(self.names)
 

@@ -80,6 +80,28 @@ class Signal:
 
         return f"{of(self.metric)} / ({of(self.per)} > 0)" if self.per else of(self.metric)
 
+    def severity(self, base: Baseline, value: float) -> float:
+        """How many times the distance at which a value begins to deviate; 0 inside the baseline.
+
+        The limit is six robust sigmas, 5 % of the median or the floor.  Ages grow by themselves, so
+        that only the highest of a baseline means anything: theirs is half of it, or the floor.
+        """
+        if self.age:
+            distance = max(0.0, value - base.high)
+            limit = max((AGE_FACTOR - 1) * base.high, self.floor)
+        else:
+            distance = 0.0 if base.low <= value <= base.high else abs(value - base.median)
+            spread = ROBUST_SIGMAS * MAD_TO_SIGMA * base.mad
+            limit = max(spread, EFFECT * abs(base.median), self.floor)
+        return distance / max(limit, sys.float_info.min)
+
+    def severities(self, base: Baseline | None, values: Values) -> list[float | None]:
+        """The severity of each value; unknown without a baseline."""
+        return [
+            None if value is None or base is None else self.severity(base, value)
+            for value in values
+        ]
+
 
 SIGNALS = (
     Signal("stage duration", "s", 0.5, "rl_rank_stage_last_seconds", STAGE),
@@ -142,56 +164,20 @@ def baseline_of(values: Values) -> Baseline | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Decides which values deviate.  `floor` is a difference, in the series' unit, that never does.
+def sustained(severities: Values, begin: int = 0) -> int | None:
+    """The first column, not below `begin`, of the first sustained deviation; None if there is none.
 
-    Ages (`age`) grow by themselves, so that only their highest means anything.
-    """
-
-    baseline: Baseline
-    floor: float
-    age: bool = False
-
-    def severity(self, value: float) -> float:
-        """How many times the distance at which a value begins to deviate; 0 inside the baseline.
-
-        The limit is six robust sigmas, 5 % of the median or the floor; of an age, half the highest
-        or the floor.
-        """
-        base = self.baseline
-        if self.age:
-            distance = max(0.0, value - base.high)
-            limit = max((AGE_FACTOR - 1) * base.high, self.floor)
-        else:
-            distance = 0.0 if base.low <= value <= base.high else abs(value - base.median)
-            spread = ROBUST_SIGMAS * MAD_TO_SIGMA * base.mad
-            limit = max(spread, EFFECT * abs(base.median), self.floor)
-        return distance / max(limit, sys.float_info.min)
-
-    def deviates(self, value: float) -> bool:
-        """Whether a value is outside the baseline and beyond the limit."""
-        return self.severity(value) > 1
-
-    def sustained(self, values: Values, begin: int = 0) -> int | None:
-        """The first column of the first sustained deviation."""
-        return first_sustained([None if v is None else self.deviates(v) for v in values], begin)
-
-
-def first_sustained(flags: Sequence[bool | None], begin: int = 0) -> int | None:
-    """Index, not below `begin`, of the first flag of a sustained run; None if there is none.
-
-    Unknown flags do not count, neither way, and a gap of as many as a run is long ends the run.
+    What is not known does not count, neither way, and a gap of as many columns as a run is long
+    ends the run.
     """
     needed, among = PERSISTENCE
     recent: list[tuple[int, bool]] = []
-    for index in range(begin, len(flags)):
-        flag = flags[index]
+    for index, severity in enumerate(severities[begin:], begin):
         if recent and index - recent[-1][0] > among:
             recent.clear()
-        if flag is None:
+        if severity is None:
             continue
-        recent = [*recent[-(among - 1) :], (index, flag)]
+        recent = [*recent[-(among - 1) :], (index, severity > 1)]
         raised = [at for at, up in recent if up]
         if len(raised) >= needed:
             return raised[0]
@@ -201,10 +187,9 @@ def first_sustained(flags: Sequence[bool | None], begin: int = 0) -> int | None:
 def is_steady(past: Values, signal: Signal) -> bool:
     """Whether the second half of a baseline does not deviate from its first half."""
     half = len(past) // 2
-    first = baseline_of(past[:half])
-    if first is None or len(past) < 4 * MIN_SAMPLES:
+    if len(past) < 4 * MIN_SAMPLES:
         return True
-    return Judge(first, signal.floor, signal.age).sustained(past[half:]) is None
+    return sustained(signal.severities(baseline_of(past[:half]), past[half:])) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +271,10 @@ def _finding(signal: Signal, past: Values, line: Line, scene: Scene) -> Finding:
         component = scene.gpu_owner.get(labels.get("uuid", ""), component)
     baseline = baseline_of(past)
     begin = max(0, grid.index(scene.injected))
-    severities: list[float | None] = [None] * len(line.values)
-    first = None
+    severities = signal.severities(baseline, line.values)
+    first = sustained(severities, begin)
     run = [(at, value) for at, value in line.known() if at >= begin]
     if baseline:
-        judge = Judge(baseline, signal.floor, signal.age)
-        severities = [None if value is None else judge.severity(value) for value in line.values]
-        first = judge.sustained(line.values, begin)
         run = [(at, severity) for at, _ in run if (severity := severities[at] or 0.0)]
     peak = max(run, key=lambda each: each[::-1], default=(None,))[0]
     return Finding(

@@ -93,7 +93,7 @@ def milestones(fault: Fault, target: Target, view: View) -> Milestones:
     """The milestones of a fault, as a view shows them."""
     deviations = steady(view.findings)
     errors = [each for each in view.events if each.kind == "failure"]
-    right = [each for each in view.firings if target.named_by(each.labels)]
+    right = [each for each in view.firings if target.matches(component_of(each.labels))]
     return Milestones(
         injected=Milestone(fault.start, f"marker {fault.id}"),
         effect=_effect(deviations, view.events),

@@ -8,17 +8,15 @@ stays inside its limits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import matchers, select
 from stagewatch.report.history import DAY, Labels, milliseconds, usual_gap
 from stagewatch.report.periods import Period, iso
-
-T = TypeVar("T")
 
 JOBS = "job:goodput_gpus:count"
 OUTSIDE = "cluster:goodput_gpus:count"
@@ -262,9 +260,3 @@ def _add_unobserved(ledger: Ledger) -> None:
             if each.seconds - seen > 1.5 * ledger.intervals[cluster].get(each.start, 0.0):
                 key = Key(each.start, cluster, "", "", "", "", "", NOT_OBSERVED, False)
                 ledger.rows[key] = (each.seconds - seen) * gpus
-
-
-def shared(amount: float, weights: Mapping[T, float]) -> dict[T, float]:
-    """An amount split in proportion to weights."""
-    whole = sum(weights.values())
-    return {name: amount * weight / whole for name, weight in weights.items()} if whole else {}

@@ -117,17 +117,9 @@ def _render(template: str, figures: Figures, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "span": periods.span,
-        "iso": periods.iso,
-        "minute": periods.minute,
-        "clock": periods.clock,
-        "number": periods.number,
-        "share": periods.share,
-        "portion": periods.portion,
-        "amount": periods.amount,
-        "energy": periods.energy,
-    }
+    words = (periods.span, periods.iso, periods.minute, periods.clock, periods.number)
+    numbers = (periods.share, periods.portion, periods.amount, periods.energy)
+    environment.filters |= {each.__name__: each for each in (*words, *numbers)}
     css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     return environment.get_template(template).render(
         css=markupsafe.Markup(css),  # noqa: S704 - our own file

@@ -71,46 +71,41 @@ def asked_of(options: RecoveryOptions) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """A service level objective and its error budget, in seconds; `verdict` is met, missed or
-    undecided.
-
-    Undecided: it hangs on time in which nothing was seen, or no job was seen at all.
-    """
+    """A service level objective, a share of 1, and what came of it, in seconds."""
 
     objective: float
-    budget: float
+    period: float
+    """Availability is that of this time."""
+    budget_period: float
+    """The error budget is that of this time, of a whole month."""
     downtime: float
     unseen: float
-    availability: float | None
-    verdict: str
+    seen: bool
+    """Whether any job was seen."""
+
+    @property
+    def budget(self) -> float:
+        """The downtime that the objective allows."""
+        return (1 - self.objective) * self.budget_period
 
     @property
     def left(self) -> float:
         """What is left of the budget; negative when it is overspent."""
         return self.budget - self.downtime
 
+    @property
+    def verdict(self) -> str:
+        """`met`, `missed`, or `undecided`: it hangs on time in which nothing was seen, or no job
+        was seen at all."""
+        if self.left < 0:
+            return "missed"
+        return "met" if self.seen and self.unseen <= self.left else "undecided"
 
-def judge(
-    objective: float,
-    budget_period: float,
-    period: float,
-    downtime: float,
-    unseen: float,
-    *,
-    seen: bool,
-) -> Slo:
-    """Judge an objective: the budget covers `budget_period` (a whole month), availability
-    `period`."""
-    budget = (1 - objective) * budget_period
-    looked_at = period - unseen
-    if downtime > budget:
-        verdict = "missed"
-    elif not seen or downtime + unseen > budget:
-        verdict = "undecided"
-    else:
-        verdict = "met"
-    availability = max(0.0, 1 - downtime / looked_at) if seen and looked_at > 0 else None
-    return Slo(objective, budget, downtime, unseen, availability, verdict)
+    @property
+    def availability(self) -> float | None:
+        """Share of the time in which anything was seen."""
+        looked_at = self.period - self.unseen
+        return max(0.0, 1 - self.downtime / looked_at) if self.seen and looked_at > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +193,10 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str) -> ClusterRecovery:
         resolution=history.grid.step,
         incidents=sorted(looked_at, key=lambda each: each.began),
         left_out=len(incidents) - len(close),
-        slo=judge(
+        slo=Slo(
             round(asked.slo / 100, 12),
-            asked.budget.seconds,
             period.seconds,
+            asked.budget.seconds,
             sum(each.seconds for each in down),
             _unseen_seconds(history, here),
             seen=any(history.most(each, here, "") for each in ("slurm_job_info", "rl_rank_up")),
