@@ -33,7 +33,7 @@ def made(url: str) -> Experiment:
 
 def after(experiment: Experiment, name: str, view: str = "milestones") -> float | None:
     """Seconds from the injection to a milestone."""
-    when = getattr(getattr(experiment, view), name).time
+    when = getattr(experiment, view)[name].time
     return None if when is None else round(when - past.T, 3)
 
 

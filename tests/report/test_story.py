@@ -17,8 +17,7 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.diagnosis import Milestone
-from stagewatch.report.events import Firing
+from stagewatch.report.events import Firing, Milestone
 from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from stagewatch.report.periods import Period
 from stagewatch.report.records import experiment_csv, recovery_csv
@@ -87,7 +86,7 @@ def test_a_verdict_is_told_where_no_series_left_a_baseline_that_is_too_short(
     def began(firings: list[Firing]) -> str:
         view = replace(experiment.view, firings=firings)
         detected = Milestone(alert.start, alert.name) if firings else Milestone()
-        seen = replace(experiment.milestones, detected=detected)
+        seen = {**experiment.milestones, "detected": detected}
         return experiment_opening(replace(short, view=view, milestones=seen))[0]
 
     named = began([verdict])

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stagewatch.report.components import CONTROLLER, Component, Target, component_of
 from stagewatch.report.deviations import Finding, steady
-from stagewatch.report.events import ANY, Event, Fault, Firing, Hung
+from stagewatch.report.events import ANY, Event, Fault, Firing, Hung, Milestone
 
 PRESSING = ("critical", "warning")
 """Severities whose end makes it clear; a note such as FirstFailure stays for minutes."""
@@ -37,12 +37,8 @@ MOMENTS = (
 """Milestones with the words and the colour that mark them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Milestone:
-    """A moment and its evidence; without a `time` it was not seen."""
-
-    time: float | None = None
-    what: str = ""
+Milestones = Mapping[str, Milestone]
+"""All milestones of a view, by their names in `MOMENTS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +53,6 @@ class View:
     """Whether a deviation or an error alone counts as detection, as for somebody who watches."""
     kernel: Sequence[Event] = ()
     """What kernels and Slurm tell of the nodes; it accuses nobody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Milestones:
-    """All milestones of a view."""
-
-    injected: Milestone
-    effect: Milestone
-    detected: Milestone
-    localised: Milestone
-    hung_at: Milestone
-    first_error: Milestone
-    last_error: Milestone
-    ended: Milestone
-    clear: Milestone
 
 
 def controller_view(view: View) -> View:
@@ -91,64 +72,31 @@ def controller_view(view: View) -> View:
 
 def milestones(fault: Fault, target: Target, view: View) -> Milestones:
     """The milestones of a fault, as a view shows them."""
-    deviations = steady(view.findings)
     errors = [each for each in view.events if each.kind == "failure"]
-    right = [each for each in view.firings if target.matches(component_of(each.labels))]
-    return Milestones(
-        injected=Milestone(fault.start, f"marker {fault.id}"),
-        effect=_effect(deviations, view.events),
-        detected=_detected(view, deviations),
-        localised=_fired(right),
-        hung_at=_hung_at(view.hung),
-        first_error=_event(errors[:1]),
-        last_error=_event(errors[-1:]),
-        ended=Milestone(fault.end, "marker last seen open" if fault.end else ""),
-        clear=_clear(view.firings),
-    )
-
-
-def _effect(deviations: Sequence[Finding], events: Sequence[Event]) -> Milestone:
-    first = [
-        Milestone(each.deviated, f"{each.component.label}: {each.title}") for each in deviations[:1]
+    deviations = [
+        Milestone(each.deviated, f"{each.component.label}: {each.title}")
+        for each in steady(view.findings)
     ]
-    first += [_event([each]) for each in events[:1]]
-    return min(first, key=lambda each: each.time or 0.0, default=Milestone())
-
-
-def _detected(view: View, deviations: Sequence[Finding]) -> Milestone:
     alerts = [each for each in view.firings if each.severity]
-    moments = [_fired(alerts)]
+    right = [each for each in view.firings if target.matches(component_of(each.labels))]
+    detections: list[Milestone] = [each.told for each in alerts[:1]]
     if view.detects_by_eye:
-        moments += [_event(view.events[:1]), _effect(deviations, ())]
-    seen = [each for each in moments if each.time is not None]
+        detections += [each.told for each in view.events[:1]] + deviations[:1]
+    return {
+        "injected": Milestone(fault.start, f"marker {fault.id}"),
+        "effect": _earliest([*deviations[:1], *(each.told for each in view.events[:1])]),
+        "detected": _earliest(detections),
+        "localised": _earliest([each.told for each in right[:1]]),
+        "hung_at": _earliest([each.told for each in view.hung[:1]]),
+        "first_error": _earliest([each.told for each in errors[:1]]),
+        "last_error": _earliest([each.told for each in errors[-1:]]),
+        "ended": Milestone(fault.end, "marker last seen open" if fault.end else ""),
+        "clear": _clear(view.firings),
+    }
+
+
+def _earliest(seen: Sequence[Milestone]) -> Milestone:
     return min(seen, key=lambda each: each.time or 0.0, default=Milestone())
-
-
-def _fired(firings: Sequence[Firing]) -> Milestone:
-    return told_firing(firings[0]) if firings else Milestone()
-
-
-def told_firing(firing: Firing) -> Milestone:
-    """When an alert or a verdict began, and of what it speaks."""
-    who = component_of(firing.labels)
-    about = "" if who.kind == "slurm" else f": {who.label}"
-    return Milestone(firing.start, f"{firing.name}{about}")
-
-
-def _hung_at(hung: Sequence[Hung]) -> Milestone:
-    if not hung:
-        return Milestone()
-    return Milestone(hung[0].time, f"{hung[0].component.label} at {hung[0].frame}")
-
-
-def _event(events: Sequence[Event]) -> Milestone:
-    return told_event(events[0]) if events else Milestone()
-
-
-def told_event(event: Event) -> Milestone:
-    """When something happened, to whom and in which stage."""
-    place = f" in {event.stage}" if event.stage else ""
-    return Milestone(event.time, f"{event.component.label}{place}: {event.text}")
 
 
 def _clear(firings: Sequence[Firing]) -> Milestone:

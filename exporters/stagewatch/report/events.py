@@ -31,6 +31,14 @@ ANY = "?"
 
 
 @dataclass(frozen=True, slots=True)
+class Milestone:
+    """A moment and its evidence; without a `time` it was not seen."""
+
+    time: float | None = None
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """An injected fault.  Times are Unix seconds; no `end`: its marker was still open."""
 
@@ -107,6 +115,13 @@ class Firing:
         """critical, warning, info; empty for a verdict."""
         return self.labels.get("severity", "")
 
+    @property
+    def told(self) -> Milestone:
+        """When it began, and of what it speaks."""
+        who = component_of(self.labels)
+        about = "" if who.kind == "slurm" else f": {who.label}"
+        return Milestone(self.start, f"{self.name}{about}")
+
 
 def firings(tracks: Iterable[Track], until: float) -> list[Firing]:
     """All runs of samples of ALERTS or of a verdict, by their start.
@@ -135,6 +150,12 @@ class Event:
     component: Component
     stage: str
     text: str
+
+    @property
+    def told(self) -> Milestone:
+        """When it happened, to whom and in which stage."""
+        place = f" in {self.stage}" if self.stage else ""
+        return Milestone(self.time, f"{self.component.label}{place}: {self.text}")
 
 
 def events_of(
@@ -189,6 +210,11 @@ class Hung:
     """When both were first known."""
     component: Component
     frame: str
+
+    @property
+    def told(self) -> Milestone:
+        """When, who and where."""
+        return Milestone(self.time, f"{self.component.label} at {self.frame}")
 
 
 def hung_of(history: History, job: Labels, since: float) -> list[Hung]:

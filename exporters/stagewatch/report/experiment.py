@@ -182,7 +182,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
     target = target_of(wanted.origin or fault.target)
     seen = milestones(fault, target, view)
     ordered = suspects(view, target, tie=2 * history.grid.step)
-    stages_open = _open_stages(stages.values(), history.grid, seen.detected.time)
+    stages_open = _open_stages(stages.values(), history.grid, seen["detected"].time)
     return Experiment(
         fault=fault,
         target=target,

@@ -260,8 +260,8 @@ def limits(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _marks(experiment: Experiment) -> list[Mark]:
-    seen = experiment.milestones
-    times = {name: getattr(seen, name).time for name, _, _ in MOMENTS if name != "last_error"}
+    seen = experiment.milestones.items()
+    times = {name: each.time for name, each in seen if name != "last_error"}
     return _moments(MOMENTS, times, experiment.fault.start)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stagewatch.core.config import option
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.attempts import Attempt, find_attempts, move_lost
+from stagewatch.report.attempts import Attempt, Job, find_attempts, move_lost
 from stagewatch.report.causes import Cause, find_causes
 from stagewatch.report.costs import Energy, Prices, prices, read_energy
 from stagewatch.report.history import Labels
@@ -108,6 +108,14 @@ class Use:
     attempts: list[Attempt] = field(default_factory=list)
     owner: Key | None = None
     """Of a job: any of its keys."""
+
+    def add(self, key: Key, seconds: float, prices: Prices) -> None:
+        """Add GPU-seconds of a state, and what they cost."""
+        self.states[key.state] += seconds
+        self.owner = key
+        price = prices.of(key.model)
+        if price is not None:
+            self.cost = (self.cost or 0.0) + price * seconds / 3600
 
     @property
     def seconds(self) -> float:
@@ -254,13 +262,8 @@ def _read(api: PrometheusApi, asked: Asked, period: Period) -> tuple[Ledger, lis
 def _use(asked: Asked, rows: Iterable[tuple[Key, float]]) -> Use:
     use = Use()
     for key, seconds in rows:
-        if seconds <= 0:
-            continue
-        use.states[key.state] += seconds
-        use.owner = key
-        price = asked.prices.of(key.model)
-        if price is not None:
-            use.cost = (use.cost or 0.0) + price * seconds / 3600
+        if seconds > 0:
+            use.add(key, seconds, asked.prices)
     return use
 
 
@@ -275,25 +278,20 @@ def _table(
 
     A job's energy and runs go with its GPUs: to each model by its share of the job's time.
     """
-    rows: dict[str, list[tuple[Key, float]]] = {}
-    jobs: defaultdict[tuple[str, str], float] = defaultdict(float)
+    uses: defaultdict[str, Use] = defaultdict(Use)
+    held: defaultdict[tuple[str, Job], float] = defaultdict(float)
+    whole: defaultdict[Job, float] = defaultdict(float)
     for key, seconds in ledger.rows.items():
-        if key.allocated:
-            rows.setdefault(of(key), []).append((key, seconds))
-            jobs[key.cluster, key.job_id] += seconds
-    uses = {name: _use(asked, mine) for name, mine in rows.items()}
-    failed: dict[tuple[str, str], list[Attempt]] = {}
-    for attempt in attempts:
-        failed.setdefault((attempt.cluster, attempt.job_id), []).append(attempt)
-    for name, mine in rows.items():
+        if key.allocated and seconds > 0:
+            uses[of(key)].add(key, seconds, asked.prices)
+            job = key.cluster, key.job_id
+            held[of(key), job] += seconds
+            whole[job] += seconds
+    for (name, job), seconds in held.items():
         use = uses[name]
-        held: defaultdict[tuple[str, str], float] = defaultdict(float)
-        for key, seconds in mine:
-            held[key.cluster, key.job_id] += seconds
-        for job, seconds in held.items():
-            use.attempts += failed.get(job, ())
-            if job in energy.by_job and jobs[job]:
-                use.joules = (use.joules or 0.0) + energy.by_job[job] * seconds / jobs[job]
+        use.attempts += [each for each in attempts if (each.cluster, each.job_id) == job]
+        if job in energy.by_job:
+            use.joules = (use.joules or 0.0) + energy.by_job[job] * seconds / whole[job]
     return dict(sorted(uses.items(), key=lambda each: (-each[1].seconds, each[0])))
 
 

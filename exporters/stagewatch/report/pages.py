@@ -19,8 +19,7 @@ import stagewatch
 from stagewatch.report import periods, story
 from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
-from stagewatch.report.diagnosis import Milestone
-from stagewatch.report.events import Firing, Hung
+from stagewatch.report.events import Firing, Hung, Milestone
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.goodput import MAX_CAUSES, MAX_PLACES, Goodput, largest
 from stagewatch.report.ledger import GROUPS, STATES

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stagewatch.report.components import Component, component_of
-from stagewatch.report.diagnosis import MOMENTS, Milestone, Suspect, told_event, told_firing
-from stagewatch.report.events import Event, Hung
+from stagewatch.report.diagnosis import MOMENTS, Suspect
+from stagewatch.report.events import Event, Hung, Milestone
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.goodput import Goodput
 from stagewatch.report.ledger import GROUPS
@@ -48,12 +48,10 @@ def entries(experiment: Experiment) -> list[Entry]:
     """Moments, events, alerts and verdicts strictly by time; what tells the same is one entry."""
     view = experiment.view
     told: list[tuple[Milestone, str, str]] = [
-        (getattr(experiment.milestones, name), words, colour) for name, words, colour in MOMENTS
+        (experiment.milestones[name], words, colour) for name, words, colour in MOMENTS
     ]
     told += [(each, words, "") for each, words in _events([*view.events, *view.kernel])]
-    told += [
-        (told_firing(each), "alert" if each.severity else "verdict", "") for each in view.firings
-    ]
+    told += [(each.told, "alert" if each.severity else "verdict", "") for each in view.firings]
     merged: dict[tuple[float, str], Entry] = {}
     for milestone, words, colour in told:
         if milestone.time is None:
@@ -70,8 +68,7 @@ def entries(experiment: Experiment) -> list[Entry]:
 
 def unseen(experiment: Experiment) -> list[str]:
     """The moments that were not seen."""
-    seen = experiment.milestones
-    return [words for name, words, _ in MOMENTS if getattr(seen, name).time is None]
+    return [words for name, words, _ in MOMENTS if experiment.milestones[name].time is None]
 
 
 def _events(events: Iterable[Event]) -> Iterator[tuple[Milestone, str]]:
@@ -86,9 +83,9 @@ def _events(events: Iterable[Event]) -> Iterator[tuple[Milestone, str]]:
     for group in groups:
         words = EVENTS.get(group[0].kind, group[0].kind)
         if len(group) < MANY:
-            yield from ((told_event(each), words) for each in group)
+            yield from ((each.told, words) for each in group)
             continue
-        first = told_event(group[0])
+        first = group[0].told
         others = f"{first.what}, and {len(group) - 1} other ranks within a second"
         yield Milestone(first.time, others), words
 
@@ -141,7 +138,7 @@ def _told_by_others(experiment: Experiment, job: str, what: str) -> str:
             after = f"{span(experiment.after(verdict.start))} after {what}"
             told = ", ".join([evidence.replace("_", " "), *lines_of(view.hung, component)[:1]])
             return f"{capital(component.label)} of {job} was named {after}: {told}; {same}"
-    alert = experiment.milestones.detected
+    alert = experiment.milestones["detected"]
     if alert.time is not None:
         told = f"The first alert, {alert.what}, came {span(experiment.after(alert.time))} after"
         return f"{told} {what}, in {job}; {same}"
@@ -205,7 +202,7 @@ def _place(suspects: Sequence[Suspect], experiment: Experiment) -> str:
 def _showed(experiment: Experiment) -> str:
     """Deaths, the last error and what the alerts said, as they came."""
     view = experiment.view
-    detected, localised = experiment.milestones.detected, experiment.milestones.localised
+    detected, localised = (experiment.milestones[name] for name in ("detected", "localised"))
     parts: list[tuple[float, str]] = []
 
     def add(when: float | None, words: str) -> None:
@@ -224,7 +221,7 @@ def _showed(experiment: Experiment) -> str:
         add(last.time, f"the last error, {last.text}, was that of {last.component.label}{stage},")
     add(detected.time, f"the first alert was {detected.what},")
     if localised.time != detected.time:
-        verdicts = [told_firing(each) for each in view.firings if not each.severity]
+        verdicts = [each.told for each in view.firings if not each.severity]
         by = "the verdict " if localised in verdicts else ""
         add(localised.time, f"{by}{localised.what} was the first to name the place,")
     told = [words for _, words in sorted(parts)]
