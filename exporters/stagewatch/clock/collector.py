@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, gauge
 
@@ -77,7 +77,7 @@ class ClockCollector(Collector):
         return out
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="clock",
     help="clock offset, error and synchronisation (adjtimex)",
     interval=10.0,

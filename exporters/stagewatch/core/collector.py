@@ -140,7 +140,7 @@ class _Fed(Collector):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared(Generic[Options]):
+class Declaration(Generic[Options]):
     """What a collector is, for an agent's list to add how it is built from what it needs."""
 
     name: str

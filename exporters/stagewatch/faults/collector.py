@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.faults.markers import read_markers
 
@@ -59,7 +59,7 @@ class FaultsCollector(Collector):
         return out
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="faults",
     page="faults",
     help="faults being injected, from marker files",

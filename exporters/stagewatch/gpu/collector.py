@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from stagewatch.core.collector import Collector, Declared
+from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option, path
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.core.runner import STALE_AFTER
@@ -204,7 +204,7 @@ def collector(
     )
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="gpu",
     page="gpus",
     help="GPUs through NVML: readings, limits, links, errors, processes",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared
+from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples, gauge
@@ -254,7 +254,7 @@ class GpuJobsCollector(Collector):
         return {pid: variables(environ or b"") for pid, environ in read.items()}
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="gpu_jobs",
     help="the Slurm job of each GPU, GPUs given but idle, processes that outlive their job",
     interval=5.0,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared
+from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Samples, gauge
@@ -549,7 +549,7 @@ def _clock(moment: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="incidents",
     page="verdicts",
     help="stacks of the ranks of a job that seems to hang, which are kept as an incident",

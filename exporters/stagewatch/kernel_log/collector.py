@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stagewatch.core.collector import Collector, Declared
+from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
@@ -353,7 +353,7 @@ class KmsgCollector(Collector):
         return out
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="kmsg",
     help="the kernel log: GPU errors (XIDs), out-of-memory kills, NFS servers that do not answer",
     interval=1.0,

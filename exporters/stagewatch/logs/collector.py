@@ -12,7 +12,7 @@ from typing import Any
 
 from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Helper, Jobs, JobSpec, JobState
-from stagewatch.core.collector import Declared
+from stagewatch.core.collector import Declaration
 from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.logs.child import PLACEHOLDERS
@@ -157,7 +157,7 @@ def collector(options: LogsOptions, helper: Helper) -> LogsCollector:
     )
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="logs",
     help="kinds of lines in configured log files, with the first and the last time of each",
     interval=2.0,

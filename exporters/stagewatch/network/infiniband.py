@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import number, read_bytes
@@ -222,7 +222,7 @@ def _bytes(port: RdmaPort) -> dict[str, int]:
     return found
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="infiniband",
     help="InfiniBand, RoCE and EFA ports: bytes, errors, state, rate, congestion",
     interval=5.0,

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Helper, JobSpec, JobState
-from stagewatch.core.collector import Declared
+from stagewatch.core.collector import Declaration
 from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.exposition import Samples, counter, gauge
 
@@ -122,7 +122,7 @@ def collector(options: ProbeOptions, helper: Helper) -> ProbeCollector:
     )
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="probe",
     help="names and endpoints as this node finds them: DNS, TCP, TLS, HTTP",
     interval=5.0,

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import ProcessStat, Procfs
@@ -156,7 +156,7 @@ def _text(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="ranks",
     page="ranks",
     help="state, wait class, CPU and memory of every process that is a rank",

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs, read_bytes
 from stagewatch.ranks.families import ProcessFamilies, RankCounter
@@ -137,7 +137,7 @@ class BlockedTasksCollector(Collector):
         return out
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="blocked_tasks",
     help="tasks in uninterruptible sleep by what they wait for",
     interval=5.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.ranks.directory import RankDirectory
@@ -51,7 +51,7 @@ class CensusCollector(Collector):
         return out
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="census",
     help="room for stage records, and processes that cannot be told to be ranks or not",
     interval=5.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter
 from stagewatch.ranks.families import RankCounter
@@ -41,7 +41,7 @@ class RankIoCollector(Collector):
         return out
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="rank_io",
     help="bytes every rank reads and writes",
     interval=5.0,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.cgroups import Cgroups, oom_kills
@@ -197,7 +197,7 @@ def _files_limit(proc: Path, pid: int) -> int | None:
     return None
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="processes",
     help="memory, descriptors and tasks against their limits; OOM kills; zombies",
     interval=5.0,

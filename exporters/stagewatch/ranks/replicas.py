@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.ranks.directory import RankDirectory
@@ -61,7 +61,7 @@ class ReplicasCollector(Collector):
         return out
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="replicas",
     help="checks of what ranks must have alike, from their stage records",
     interval=5.0,

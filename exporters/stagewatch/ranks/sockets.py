@@ -7,7 +7,7 @@ show.
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.ranks.flows import MAX_PORTS, Flow, FlowTotals
 from stagewatch.ranks.held_sockets import RankSockets
@@ -121,7 +121,7 @@ def _listening(out: Samples, key: RankKey, sockets: list[TcpSocket]) -> None:
         out.add(LISTEN_LIMIT, socket.send_queue, *key, socket.local_port)
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="net",
     help="TCP connections of every rank by port: bytes, repeats, round trips, queues, states",
     interval=2.0,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Metric, Samples, counter, gauge, histogram
 from stagewatch.ranks.directory import RankDirectory
@@ -556,7 +556,7 @@ def _histogram(
         )
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="stages",
     page="ranks",
     help="open stage, progress, durations and failures of ranks, from their stage records",

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
@@ -213,7 +213,7 @@ def working(before: FamilyCounters, after: FamilyCounters, seconds: float) -> se
     return found
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="work",
     help="whether ranks compute, move bytes or have children that do",
     interval=5.0,

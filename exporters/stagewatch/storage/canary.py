@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Helper, Jobs, JobSpec, JobState
-from stagewatch.core.collector import Declared
+from stagewatch.core.collector import Declaration
 from stagewatch.core.config import absolute_path, duration, listing, option, size
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.host.mounts import Mount, mount_of, read_mounts
@@ -183,7 +183,7 @@ def collector(options: CanaryOptions, helper: Helper, proc: Path) -> CanaryColle
     )
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="canary",
     help="free space and a small timed write on configured mounts",
     interval=2.0,

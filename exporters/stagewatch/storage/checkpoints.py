@@ -11,7 +11,7 @@ from typing import Any
 
 from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Helper, JobSpec, JobState
-from stagewatch.core.collector import Declared
+from stagewatch.core.collector import Declaration
 from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.exposition import Samples, gauge
 
@@ -182,7 +182,7 @@ def collector(options: CheckpointsOptions, helper: Helper) -> CheckpointsCollect
     )
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="checkpoints",
     help="the newest checkpoint of every job: size, growth, predecessor, left-over files",
     interval=5.0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, counter
 from stagewatch.storage.diskstats import Disk, read_disks
 
@@ -93,7 +93,7 @@ def _disk(out: Samples, disk: Disk) -> None:
         out.add(DISK_BYTES, requests.bytes, disk.name, kind)
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="io",
     help="pressure stall information and disks",
     interval=5.0,

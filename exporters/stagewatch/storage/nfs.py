@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared
+from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
@@ -118,7 +118,7 @@ def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
     out.add(TIMEOUTS, operation.timeouts, mount, op)
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="nfs",
     help="operations, bytes, latency and retransmissions of every NFS mount",
     interval=5.0,

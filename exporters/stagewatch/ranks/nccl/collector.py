@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, Declared
+from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
@@ -222,7 +222,7 @@ def _shown(
     return out
 
 
-SPEC = Declared(
+SPEC = Declaration(
     name="nccl_inspector",
     help="time and bandwidth of NCCL's operations, and who comes last, by NCCL Inspector",
     interval=15.0,
