@@ -81,7 +81,8 @@ def test_experiment_says_where_the_culprit_hung(url: str, tmp_path: Path) -> Non
     given += ["--format", "html,json,svg"]
     assert main([*given, "--output", str(tmp_path)]) == 0
     report = json.loads((tmp_path / "report.json").read_text())
-    assert report["view"]["hung"] == [{"time": T + STACKS, "component": "train 1", "frame": FRAME}]
+    (hung,) = report["view"]["hung"]
+    assert (hung["time"], hung["component"], hung["frame"]) == (T + STACKS, "train 1", FRAME)
     assert report["milestones"]["localised"]["time"] == T + NAMED
     assert report["milestones"]["hung_at"]["time"] == T + STACKS
     page = (tmp_path / "report.html").read_text()
