@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stagewatch.cli import main
+from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.report.events import find_fault
 from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from stagewatch.report.history import column_runs
 from tests.report import contention as past
+from tests.report.conftest import needs_tool
+from tests.report.filled import filled_prometheus
 
 
 @pytest.fixture(scope="package")
@@ -57,6 +62,16 @@ def test_the_moments_are_those_of_the_history(experiment: Experiment) -> None:
     assert after(experiment, "last_error") == past.TIMED_OUT_AGAIN
     assert after(experiment, "ended") == past.FAULT_END - 2  # its last sample
     assert after(experiment, "clear") == past.CLEAR - 2
+
+
+def test_a_fault_has_ended_with_the_last_sample_of_its_marker(
+    children: Children, tmp_path: Path
+) -> None:
+    # Looking back 3 s alone, as Prometheus does where an agent says that a series has ended.
+    needs_tool("prometheus")
+    url = filled_prometheus(children, tmp_path / "p", past.contention(), lookback="3s")
+    with closing(PrometheusApi(url)) as api:
+        assert find_fault(api, "cpu-1", 31).end == past.T + past.FAULT_END - 2
 
 
 def test_the_controller_alone_detects_late_and_localises_nothing(experiment: Experiment) -> None:
