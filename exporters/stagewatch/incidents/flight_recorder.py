@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import stat
@@ -15,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+
+from stagewatch.ranks.nccl.layout import BEGUN, FLIGHT_RECORDER, IDLE, LAUNCHED, Communicator
 
 MAX_BYTES = 32 << 20
 """Of a dump."""
@@ -28,12 +31,15 @@ class Position:
     """How far a rank has come in a process group, by sequence numbers of collectives."""
 
     name: str
-    members: int = 0
+    ranks: list[int] = field(default_factory=list)
+    """Its members."""
     enqueued: int = 0
     completed: int = 0
     operations: dict[int, str] = field(default_factory=dict)
     states: dict[int, str] = field(default_factory=dict)
     """PyTorch's words: scheduled, started, completed."""
+    elements: dict[int, int] = field(default_factory=dict)
+    """Of the tensors, where all members must have as many."""
     described: str = ""
     """As the client names it."""
 
@@ -85,6 +91,8 @@ def positions(dump: Any) -> dict[str, Position]:
         sequence = int(entry["collective_seq_id"])
         group.operations[sequence] = str(entry["profiling_name"])[:100].rpartition(":")[2]
         group.states[sequence] = str(entry["state"])
+        if group.operations[sequence].startswith("all_reduce"):
+            group.elements[sequence] = sum(map(math.prod, entry.get("input_sizes", ())))
         group.enqueued = max(group.enqueued, sequence)
         if entry["state"] == "completed":
             group.completed = max(group.completed, sequence)
@@ -100,20 +108,22 @@ def positions(dump: Any) -> dict[str, Position]:
     for config in dump.get("pg_config", {}).values():
         if member_of := groups.get(str(config["name"])):
             ranks = config["ranks"]
-            member_of.members = len(json.loads(ranks) if isinstance(ranks, str) else ranks)
+            member_of.ranks = list(json.loads(ranks) if isinstance(ranks, str) else ranks)
     return groups
 
 
-def calls(groups: Mapping[str, Position]) -> list[tuple[str, str, str, int, str]]:
-    """Witness, group, operation, number and state of the furthest collective in each of some
-    groups, those first that are not done with it."""
+def calls(groups: Mapping[str, Position], rank: int) -> list[Communicator]:
+    """What a rank has open in each of some groups, or had last; those first that have something
+    open.  A kernel has begun where PyTorch measures how long collectives take."""
     told = []
     for one in sorted(groups.values(), key=lambda one: (one.completed >= one.enqueued, one.name)):
-        state = one.states.get(one.enqueued, "")
-        if one.completed >= one.enqueued:
-            state = "completed"
-        op = one.operations.get(one.enqueued, "unknown")
-        told.append(("flight_recorder", one.described, op, one.enqueued, state))
+        number = min(one.completed + 1, one.enqueued)
+        begun = BEGUN if one.states.get(number) == "started" else LAUNCHED
+        state = IDLE if number <= one.completed else begun
+        member = one.ranks.index(rank) if rank in one.ranks else rank
+        op, size = one.operations.get(number, "unknown"), one.elements.get(number, 0)
+        what = op, number, size, state, (), FLIGHT_RECORDER
+        told.append(Communicator(one.described, one.described, member, len(one.ranks), *what))
     return told[:MAX_TOLD]
 
 
@@ -134,8 +144,8 @@ def facts(by_rank: Mapping[int, Mapping[str, Position]]) -> list[str]:
         behind = [rank for rank, one in here.items() if one.enqueued < top.enqueued]
         inside = [rank for rank, one in here.items() if one.completed < top.enqueued]
         where = f"PyTorch flight recorder: process group {top.name}"
-        if top.members > len(here):
-            where += f" ({len(here)} of {top.members} members here)"
+        if len(top.ranks) > len(here):
+            where += f" ({len(here)} of {len(top.ranks)} members here)"
         if behind:
             there = [rank for rank in here if rank not in behind]
             lines.append(f"{where}: {have(behind)} not enqueued {what}, {have(there)}")

@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from stagewatch.core.children.worker import identity
@@ -37,7 +38,7 @@ def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
                 lines.append(f"PyTorch flight recorder: rank {target['rank']}: {error.strerror}")
             else:
                 dumps.append({**target, "dump": dump, "before": before})
-    return {"lines": lines, "calls": calls, "dumps": dumps}
+    return {"lines": lines, "calls": _plain(calls), "dumps": dumps}
 
 
 def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
                 raise OSError(0, "no dump was written")
             content = flight_recorder.load(one["dump"], one["uid"])
             groups = positions[one["rank"]] = flight_recorder.positions(content)
-            calls += [(one["pid"], *call) for call in flight_recorder.calls(groups)]
+            calls += [(one["pid"], call) for call in flight_recorder.calls(groups, one["rank"])]
         except OSError as error:
             lines.append(f"PyTorch flight recorder: rank {one['rank']}: {error.strerror}")
         except Exception as error:  # a hostile dump raises whatever it likes
@@ -58,7 +59,11 @@ def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
             lines.append(
                 f"PyTorch flight recorder: rank {one['rank']}: its dump is damaged ({name})"
             )
-    return {"lines": flight_recorder.facts(positions) + lines, "calls": calls}
+    return {"lines": flight_recorder.facts(positions) + lines, "calls": _plain(calls)}
+
+
+def _plain(calls: list[nccl_ras.Call]) -> list[tuple[int, dict[str, Any]]]:
+    return [(pid, asdict(one)) for pid, one in calls]
 
 
 def _lives(pid: int, start: int) -> bool:

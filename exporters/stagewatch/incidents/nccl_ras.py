@@ -17,6 +17,7 @@ from typing import Any
 
 from stagewatch.core.listeners import address_of
 from stagewatch.incidents.flight_recorder import have
+from stagewatch.ranks.nccl.layout import IDLE, LAUNCHED, RAS, Communicator
 
 DEADLINE_SECONDS = 2.0
 """For the whole talk."""
@@ -24,14 +25,19 @@ MAX_BYTES = 16 << 20
 """Of an answer."""
 PORT = 28028
 MAX_CALLS = 512
-UNROOTED = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll")
+UNROOTED = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "AlltoAll": "all_to_all",
+}
 """Operations that no member is done with before all have come."""
 MAX_TEXT_LINES = 12
 """Of the errors and warnings of a version without JSON."""
 
 
-Call = tuple[int, str, str, str, int, str]
-"""A process, and what `judgement.facts.LibraryCall` has."""
+Call = tuple[int, Communicator]
+"""A process, and what it has open in one group."""
 
 
 def facts(
@@ -111,15 +117,24 @@ def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]
 
 
 def _calls(communicator: dict[str, Any], pids: Mapping[int, int]) -> Iterator[Call]:
-    """How far these processes have come in a communicator, in operations without a root; a number
-    that processes of several nodes have names none of them."""
-    numbers = Counter(int(one["pid"]) for one in communicator["ranks"])
-    group = str(communicator["hash"])[:20]
-    for one in communicator["ranks"]:
-        pid = int(one["pid"])
-        for operation in UNROOTED if pid in pids and numbers[pid] == 1 else ():
-            if count := int(one["collective_counts"].get(operation, 0)):
-                yield pids[pid], "nccl_ras", group, operation, count, ""
+    """What these processes have open in a communicator, of operations without a root: whoever has
+    launched more than another waits in the next that this one will.  A number that processes of
+    several nodes have names none of them."""
+    ranks = communicator["ranks"]
+    numbers = Counter(int(one["pid"]) for one in ranks)
+    name = str(communicator["hash"])[:20]
+    members = len(ranks) + len(communicator["missing_ranks"])
+    for operation, op in UNROOTED.items():
+        counts = {
+            int(one["rank"]): int(one["collective_counts"].get(operation, 0)) for one in ranks
+        }
+        least = min(counts.values())
+        for one in ranks if least < max(counts.values()) else ():
+            pid, rank = int(one["pid"]), int(one["rank"])
+            number, state = (least + 1, LAUNCHED) if counts[rank] > least else (least, IDLE)
+            what = f"{name} {op}", name, rank, members, op, number, 0, state, (), RAS
+            if pid in pids and numbers[pid] == 1:
+                yield pids[pid], Communicator(*what)
 
 
 def _of_communicator(communicator: dict[str, Any]) -> Iterator[str]:
