@@ -22,6 +22,7 @@ from stagewatch.ranks.nccl.layout import BEGUN, FLIGHT_RECORDER, IDLE, LAUNCHED,
 MAX_BYTES = 32 << 20
 """Of a dump."""
 MAX_GROUPS = 64
+MAX_NUMBER = 1 << 53
 MAX_TOLD = 8
 """Groups of a rank that are told of."""
 
@@ -88,11 +89,12 @@ def positions(dump: Any) -> dict[str, Position]:
             continue
         group = groups.setdefault(name, Position(description or name))
         group.described = _described(name, description)
-        sequence = int(entry["collective_seq_id"])
+        sequence = _number(entry["collective_seq_id"])
         group.operations[sequence] = str(entry["profiling_name"])[:100].rpartition(":")[2]
         group.states[sequence] = str(entry["state"])
         if group.operations[sequence].startswith("all_reduce"):
-            group.elements[sequence] = sum(map(math.prod, entry.get("input_sizes", ())))
+            sizes = map(math.prod, entry.get("input_sizes", ()))
+            group.elements[sequence] = _number(sum(sizes))
         group.enqueued = max(group.enqueued, sequence)
         if entry["state"] == "completed":
             group.completed = max(group.completed, sequence)
@@ -100,10 +102,10 @@ def positions(dump: Any) -> dict[str, Position]:
     for identity, status in dump.get("pg_status", {}).items():
         if group_named := groups.get(by_id.get(str(identity), "")):
             group_named.enqueued = max(
-                group_named.enqueued, int(status["last_enqueued_collective"])
+                group_named.enqueued, _number(status["last_enqueued_collective"])
             )
             group_named.completed = max(
-                group_named.completed, int(status["last_completed_collective"])
+                group_named.completed, _number(status["last_completed_collective"])
             )
     for config in dump.get("pg_config", {}).values():
         if member_of := groups.get(str(config["name"])):
@@ -112,19 +114,27 @@ def positions(dump: Any) -> dict[str, Position]:
     return groups
 
 
-def calls(groups: Mapping[str, Position], rank: int) -> list[Communicator]:
+def calls(groups: Mapping[str, Position], rank: int, world: int = 0) -> list[Communicator]:
     """What a rank has open in each of some groups, or had last; those first that have something
-    open.  A kernel has begun where PyTorch measures how long collectives take."""
+    open.  A kernel has begun where PyTorch measures how long collectives take.
+
+    `world`: how many ranks there are, as gloo does not tell the members of groups.
+    """
     told = []
     for one in sorted(groups.values(), key=lambda one: (one.completed >= one.enqueued, one.name)):
-        number = min(one.completed + 1, one.enqueued)
+        number = min((each for each in one.states if each > one.completed), default=one.enqueued)
         begun = BEGUN if one.states.get(number) == "started" else LAUNCHED
         state = IDLE if number <= one.completed else begun
         member = one.ranks.index(rank) if rank in one.ranks else rank
         op, size = one.operations.get(number, "unknown"), one.elements.get(number, 0)
-        what = op, number, size, state, (), FLIGHT_RECORDER
-        told.append(Communicator(one.described, one.described, member, len(one.ranks), *what))
+        members = len(one.ranks) or (world if one.described == "world" else 0)
+        what = members, op, number, size, state, (), FLIGHT_RECORDER
+        told.append(Communicator(one.described, one.described, member, *what))
     return told[:MAX_TOLD]
+
+
+def _number(value: Any) -> int:
+    return max(0, min(int(value), MAX_NUMBER))
 
 
 def _described(name: str, description: str) -> str:

@@ -42,6 +42,8 @@ VARIABLES = (
     "HOME",
     "NCCL_RAS_ADDR",
     "NCCL_RAS_ENABLE",
+    "MASTER_PORT",
+    "WORLD_SIZE",
 )
 """What a process was started with; what it has set since is not seen."""
 
@@ -58,7 +60,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Asked(Told):
-    """What RAS has told, and whose flight recorder writes a dump now."""
+    """What RAS has told, and whose flight recorder can be read."""
 
     dumps: Sequence[Mapping[str, Any]] = field(default=())
 
