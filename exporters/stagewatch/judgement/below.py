@@ -44,10 +44,15 @@ def add_waits_below(live: Sequence[RankFacts], graph: Graph) -> None:
     It counts more than that all members are together by their programs.  A wait that several show
     is told by the most exact; and members that a program's count misses are told of.
     """
+    told: dict[tuple[Kind, frozenset[int]], str] = {}
     for members in _groups(live):
-        for edge in _look(members, graph):
-            if not any(_tells(one, edge) for one in graph.edges):
-                _add(edge, live, graph)
+        edges = [
+            edge
+            for edge in _look(members, graph)
+            if told.setdefault((edge.kind, edge.targets), edge.witness) == edge.witness
+        ]
+        if edges:
+            _add(edges, live, graph)
 
 
 def _groups(live: Sequence[RankFacts]) -> Iterator[Members]:
@@ -68,24 +73,21 @@ def _stands_in(member: Member) -> bool:
     return member[1].open and member[1].collective
 
 
-def _tells(one: Edge, edge: Edge) -> bool:
-    """Whether another witness tells the same."""
-    return (one.kind, one.targets) == (edge.kind, edge.targets) and one.witness != edge.witness
-
-
-def _add(edge: Edge, live: Sequence[RankFacts], graph: Graph) -> None:
+def _add(edges: Sequence[Edge], live: Sequence[RankFacts], graph: Graph) -> None:
     """Whoever is waited for and waits for nobody in the group is at fault there."""
-    graph.waits |= edge.waiters
-    graph.together -= edge.waiters | edge.targets
+    targets = frozenset().union(*(edge.targets for edge in edges))
+    waiters = frozenset().union(*(edge.waiters for edge in edges))
+    graph.waits |= waiters
+    graph.together -= waiters | targets
     graph.edges = [
-        one
-        for one in graph.edges
-        if one.kind is not Kind.TOGETHER or not one.waiters & edge.targets
+        one for one in graph.edges if one.kind is not Kind.TOGETHER or not one.waiters & targets
     ]
-    graph.edges.append(edge)
-    for place in edge.targets - graph.awaited.keys():
-        graph.awaited[place] = edge.group, _said(edge, live)
-        graph.below[place] = edge.kind.value
+    graph.edges += edges
+    for edge in edges:
+        for place in edge.targets:
+            if place not in graph.awaited:
+                graph.awaited[place] = edge.group, _said(edge, live)
+                graph.below[place] = edge.kind.value
 
 
 def _look(members: Members, graph: Graph) -> list[Edge]:
@@ -173,8 +175,12 @@ def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
         free = {peer for peers in awaited.values() for peer in peers if not awaited[peer]}
         roots = free if 2 * len(free) <= len(here) else set()
     told = set(roots)
+    by_peer = defaultdict(list)
+    for number, peers in awaited.items():
+        for peer in peers:
+            by_peer[peer].append(number)
     for root in sorted(roots):
-        others = {n: here[n] for n, peers in awaited.items() if root in peers and n not in roots}
+        others = {number: here[number] for number in by_peer[root] if number not in roots}
         of_root = [t for _, one in others.values() for t in one.transfers if t.peer == root]
         devices = {one.network for one in of_root}
         over = devices.pop() if len(devices) == 1 else ""
@@ -183,8 +189,8 @@ def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
         told |= waiters.keys()
         yield _wait(waiters, {root: here[root]}, Kind.NO_BYTES, lacks, over)
     for number in here.keys() - told if roots else ():
-        peers = {n: here[n] for n in awaited[number] or roots}
-        yield _wait({number: here[number]}, peers, Kind.NO_BYTES, "bytes")
+        whom = {n: here[n] for n in awaited[number] or roots}
+        yield _wait({number: here[number]}, whom, Kind.NO_BYTES, "bytes")
 
 
 def _said(edge: Edge, live: Sequence[RankFacts]) -> str:
