@@ -208,7 +208,11 @@ def _below(wait: Wait, who: str, them: str) -> str:
         Kind.NOT_LAUNCHED.value: f", which {has} not launched it",
         Kind.NOT_BEGUN.value: f", {whose} not begun it",
     }.get(wait.kind, "")
-    entered = which and all(wait.group in rank.inside for rank in wait.targets)
+    ranks = *wait.waiters, *wait.targets
+    entered = which and any(
+        all(group in rank.inside and rank.inside[group].op == wait.op for rank in ranks)
+        for group in wait.targets[0].inside
+    )
     but = (
         f", though by {_plural(wait.targets, 'its program it', 'their programs they')} {is_} in it"
     )
