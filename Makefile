@@ -22,7 +22,8 @@ test-frameworks: # the hooks in the real TRL, verl, AReaL, miles and Ray, and Py
 	@deploy/setup.sh tools
 	@deploy/setup.sh frameworks
 	export STAGEWATCH_FRAMEWORKS=$(CURDIR)/.venv-frameworks/frameworks; \
-	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client tests/checkpoint "tests/lab/test_culprits.py::$(GLOO)"; \
+	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client tests/checkpoint \
+	    tests/incidents/test_debug_server.py "tests/lab/test_culprits.py::$(GLOO)"; \
 	"$$@" || { echo "$@: again what failed"; "$$@" $(AGAIN); }
 
 .PHONY: release test-release try-release

@@ -24,8 +24,8 @@ from stagewatch.core.processes import Children
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.incidents.flight_recorder import calls, load, positions, trigger
 from stagewatch.incidents.libraries import Libraries
-from stagewatch.judgement.facts import LibraryCall
 from stagewatch.ranks.model import Rank
+from stagewatch.ranks.nccl.layout import Communicator
 from tests.records import SECOND_USER
 
 REAL = Path(__file__).parents[1] / "fixtures/flight_recorder_gloo.pickle"
@@ -400,8 +400,14 @@ def test_how_far_each_rank_has_come_is_told_for_the_judge(
     assert recorder.written.wait(30)
     assert libraries.read(asked).calls == {
         one.pid: (
-            LibraryCall("nccl_ras", "0xae94423cfbb2ef4a", "AllReduce", 812),
-            LibraryCall("flight_recorder", "world", "all_reduce", 812, "started"),
+            Communicator(
+                *("0xae94423cfbb2ef4a all_reduce", "0xae94423cfbb2ef4a", 0, 2, "all_reduce"),
+                *(812, 0, "launched"),
+                witness="ras",
+            ),
+            Communicator(
+                *("world", "world", 0, 2, "all_reduce", 812, 0, "begun"), witness="flight_recorder"
+            ),
         )
     }
 
@@ -417,11 +423,18 @@ def test_a_process_number_that_two_nodes_have_is_nobodys(
 
 def test_groups_have_the_names_of_the_client_and_unfinished_ones_come_first() -> None:
     groups = positions(load(str(REAL), REAL.stat().st_uid))
-    assert [call[1:] for call in calls(groups)] == [
-        ("world", "all_reduce", 1, "completed"),
-        ("mine:1", "all_reduce", 1, "completed"),
+    assert [(one.name, one.op, one.sequence, one.state) for one in calls(groups, 0)] == [
+        ("world", "all_reduce", 1, "idle"),
+        ("mine:1", "all_reduce", 1, "idle"),
     ]
     many = dump(*(entry(7, "completed") | {"process_group": (str(k), "dp")} for k in range(20)))
     many["entries"][19]["state"] = "scheduled"
-    told = calls(positions(many))
-    assert (len(told), told[0]) == (8, ("flight_recorder", "dp:19", "all_reduce", 7, "scheduled"))
+    told = calls(positions(many), 0)
+    assert (len(told), told[0].name, told[0].state) == (8, "dp:19", "launched")
+
+
+def test_what_a_rank_waits_in_is_the_earliest_that_is_open_and_not_the_furthest() -> None:
+    """A host launches far ahead of its GPU."""
+    ahead = dump(entry(811, "completed"), entry(812, "started"), entry(813, "scheduled"))
+    (told,) = calls(positions(ahead), 1)
+    assert (told.sequence, told.state, told.member, told.members) == (812, "begun", 1, 2)

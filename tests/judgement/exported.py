@@ -64,7 +64,7 @@ class _Rank:
             self._add("rl_rank_waits_for", 60.0, how=wait.how, **whom, **more)
         for one in rank.nccl:
             told = {"name": one.name, "member": one.member, "members": one.members, "op": one.op}
-            told |= {"bytes": one.size, "state": one.state}
+            told |= {"bytes": one.size, "state": one.state, "witness": one.witness}
             self._add("rl_rank_nccl_operation", one.sequence, communicator=one.id, **told)
             for wait in one.transfers:
                 which = {"waits": wait.waits, "peer": wait.peer, "network": wait.network}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -25,17 +26,28 @@ from stagewatch.ranks.own_work import OwnWork
 from stagewatch.ranks.records import parse
 from tests.alerts.promtool import needs_promtool, series
 from tests.client.hooking import fresh_client
+from tests.hangbench.actions import Slowness
+from tests.hangbench.shape import SLOW_SET, Shape, find
 from tests.judgement.promtool_queries import PromtoolQueries
 from tests.judgement.slow_series import TICK
 from tests.judgement.test_slow_watch import ever
 
 pytestmark = needs_promtool
-RANKS, MINUTES = 4, 11
+MINUTES = 11
 SLOW_FROM = 240.0
 OPERATION = 0.02
 """Seconds that an all_reduce takes once all have come."""
-Work = Callable[[int, float], float]
-"""Seconds of own work on the host in a step, by rank and time."""
+Work = Callable[[int, int, float], float]
+"""Seconds of own work on the host, by rank, step and time."""
+SHAPES = {
+    shape.name: shape
+    for shape in find(SLOW_SET)
+    if [one.do for one in shape.step] == ["slow", "sleep", "collective"]
+    and shape.step[1].ranks is None
+    and shape.step[1].arguments["seconds"] >= 0.5
+    and shape.world <= 8
+}
+"""Those of HangBench in which a few ranks work, and then meet."""
 
 
 @dataclasses.dataclass
@@ -43,6 +55,7 @@ class Course:
     """A job of some minutes."""
 
     host: Work
+    ranks: int = 4
     device: float = 0.0
     """Seconds of each rank's own kernels, which run as soon as the step begins."""
     noise: float = 0.03
@@ -50,10 +63,12 @@ class Course:
     def steps(self) -> Iterator[tuple[float, list[float], float]]:
         """When each step begins, each rank's own work in it, and when its all_reduce is done."""
         random, now = Random(7), 0.0
-        while now < MINUTES * 60:
+        for step in count():
+            if now >= MINUTES * 60:
+                return
             work = [
-                self.host(rank, now) * (1 + random.uniform(-self.noise, self.noise))
-                for rank in range(RANKS)
+                self.host(rank, step, now) * (1 + random.uniform(-self.noise, self.noise))
+                for rank in range(self.ranks)
             ]
             done = now + max(*work, self.device) + OPERATION
             yield now, work, done
@@ -90,17 +105,19 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
         clock.now = 0.0
         shown: dict[str, list[str]] = {}
         with fresh_client(directory):
-            stagewatch.init("train", job_id=7, rank=number, world_size=RANKS, directory=directory)
+            stagewatch.init(
+                "train", job_id=7, rank=number, world_size=course.ranks, directory=directory
+            )
             seen, look = OwnWork(), 0
             for step, (_, work, end) in enumerate(course.steps()):
                 done[0] = end
                 with stagewatch.stage("train", step=step):
                     clock.now += work[number]
                     if on_device:
-                        stagewatch.collective("world", op="all_reduce", size=RANKS)
+                        stagewatch.collective("world", op="all_reduce", size=course.ranks)
                         torch.cuda.synchronize()
                     else:
-                        with stagewatch.collective("world", op="all_reduce", size=RANKS):
+                        with stagewatch.collective("world", op="all_reduce", size=course.ranks):
                             clock.now = end
                 while clock.now >= look * TICK:
                     _show(shown, number, seen, directory, look, clock(0) / 1e9)
@@ -109,7 +126,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
 
     def play(course: Course, on_device: bool) -> dict[int, SlowLook]:
         given: dict[str, str] = {}
-        for number in range(RANKS):
+        for number in range(course.ranks):
             directory = tmp_path / f"{number}-{on_device}"
             directory.mkdir()
             shown = rank(number, course, directory, on_device)
@@ -145,7 +162,37 @@ def _show(
 
 def slower(factor: float) -> Work:
     """Rank 3 takes so many times as long from a minute on."""
-    return lambda rank, now: 0.5 * (factor if rank == 3 and now >= SLOW_FROM else 1.0)
+    return lambda rank, _, now: 0.5 * (factor if rank == 3 and now >= SLOW_FROM else 1.0)
+
+
+def played_by(shape: Shape) -> Work:
+    """What HangBench's processes do in that shape."""
+    slow, sleep, _ = shape.step
+    told = {"steps": 0, "period": 0, "rotate": 0} | slow.arguments
+    slowness = Slowness(told["factor"], slow.at, told["steps"], told["period"], told["rotate"])
+
+    def work(rank: int, step: int, _: float) -> float:
+        noise = Random(f"{shape.seed} {rank} {step}").gauss(1, shape.jitter)
+        turn = Random(f"{shape.seed} turn {step // max(1, slowness.rotate)}").randrange(shape.world)
+        on = step >= slow.at and (slow.ranks is None or rank in slow.ranks)
+        on = on and slowness.applies(step, turn == rank)
+        longer = slowness.factor if on else 1.0
+        return sleep.arguments["seconds"] * min(max(noise, 0.5), 2.0) * longer
+
+    return work
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_slow_shapes_are_judged_on_a_device_as_on_gloo(played: Played, name: str) -> None:
+    """Whoever is slow by a fifth or more is named, where others vary by 5 %; and nobody else."""
+    shape = SHAPES[name]
+    truth = set().union(*shape.expect.sets)
+    truth |= {rank for rank in range(shape.world) if shape.node_of(rank) == shape.expect.node}
+    course = Course(played_by(shape), ranks=shape.world, noise=0)
+    found = ever(played(course, True))
+    assert found <= truth
+    if shape.slow and shape.slow.factor >= 1.2 and shape.jitter <= 0.05:
+        assert found == truth
 
 
 @pytest.mark.parametrize("factor", [1.2, 1.5])
@@ -168,5 +215,5 @@ def test_nobody_is_named_where_all_work_alike(played: Played) -> None:
 
 def test_a_host_that_works_longer_beside_a_busy_device_holds_nobody_up(played: Played) -> None:
     """Its kernels take a second in any case: a fifth more of 0.2 s on the host is hidden."""
-    course = Course(lambda rank, now: 0.2 * (1.2 if rank == 3 else 1.0), device=1.0)
+    course = Course(lambda rank, *_: 0.2 * (1.2 if rank == 3 else 1.0), device=1.0)
     assert ever(played(course, True)) == set()

@@ -2,19 +2,21 @@
 
 A call that launches work on a GPU returns at once; the CPU waits later, where it needs a result.
 There a slow rank's peers wait for it, so this is no work of their own.  Two looks at the clock a
-call, and nothing else: no event, no synchronisation that the program does not make itself.
+call, and nothing else: no synchronisation that the program does not make itself, and no event of
+the device unless `STAGEWATCH_DEVICE_EVENTS` asks for two a step.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client._harmless import step_aside, warn_once
+from stagewatch.client._harmless import step_aside, swallow, warn_once
 from stagewatch.client._imports import when_imported
 
 DEVICE = {
@@ -28,6 +30,9 @@ TENSOR = ("__bool__", "__float__", "__int__", "cpu", "item", "nonzero", "tolist"
 """Methods of a tensor that need what is in it; one on the CPU has it."""
 PINNED = "torch.utils.data._utils.pin_memory"
 """Has `pin_memory`, which copies a batch of data into memory that the device reads."""
+OPTIMIZER = "torch.optim.optimizer"
+EVENTS, STEP_TIME = "STAGEWATCH_DEVICE_EVENTS", "optimizer_device_seconds"
+"""A variable that is 1 where the step of the optimizer is timed on the device; and its scalar."""
 _SUBJECT = "watch_device"
 _MISSING = object()
 
@@ -52,7 +57,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
-        self._give_up: Callable[[], None] = lambda: None
+        self._undo: list[Callable[[], None]] = []
 
     def start(self, torch: Any) -> None:
         compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
@@ -64,14 +69,18 @@ class _Watch:
             here = _waiting(compiling, unless=_is_here, traced=_inherited(torch.Tensor, name))
             self._replace(torch.Tensor, name, here)
         self._replace(torch, "nonzero", _waiting(compiling, unless=_is_here))
-        self._give_up = when_imported(PINNED, self._start_pinning)
+        self._undo.append(when_imported(PINNED, self._start_pinning))
+        if os.environ.get(EVENTS) == "1":
+            timer = _StepTimer(torch, compiling)
+            self._undo += [timer.stop, when_imported(OPTIMIZER, timer.start)]
 
     def _start_pinning(self, module: ModuleType) -> None:
         self._replace(module, "pin_memory", _waiting(lambda: False))
 
     def stop(self) -> None:
         """Put everything back that nobody has replaced since."""
-        self._give_up()
+        while self._undo:
+            self._undo.pop()()
         while self._replaced:
             owner, name, old, new = self._replaced.pop()
             if vars(owner).get(name) is new:
@@ -91,6 +100,61 @@ class _Watch:
         old = vars(owner).get(name, _MISSING)
         setattr(owner, name, new)
         self._replaced.append((owner, name, old, new))
+
+
+class _StepTimer:
+    """Times the step of the first optimizer on the device, by two events on its stream.
+
+    No peer can delay that step, unless the optimizer itself communicates.  Nobody waits for the
+    events: a step is skipped while those of an earlier one have not passed, or are in a graph.
+    """
+
+    def __init__(self, torch: Any, compiling: Callable[[], bool]) -> None:
+        self._cuda, self._compiling = torch.cuda, compiling
+        self._handles: list[Any] = []
+        self._events: tuple[Any, Any] | None = None
+        self._optimizer: int | None = None
+        self._open = self._passes = False
+
+    def start(self, module: ModuleType) -> None:
+        """Hook the steps of all optimizers."""
+        hooks: Any = module
+        self._handles.append(hooks.register_optimizer_step_pre_hook(self._begin))
+        self._handles.append(hooks.register_optimizer_step_post_hook(self._end))
+
+    def stop(self) -> None:
+        """Take the hooks out."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _begin(self, optimizer: Any, *_: Any) -> None:
+        try:
+            if self._optimizer is None:
+                self._optimizer = id(optimizer)
+            if self._open or id(optimizer) != self._optimizer or self._compiling():
+                return
+            if not self._cuda.is_available() or self._cuda.is_current_stream_capturing():
+                return
+            if self._events is None:
+                event = functools.partial(self._cuda.Event, enable_timing=True)
+                self._events = event(), event()
+            begun, ended = self._events
+            if self._passes and not ended.query():
+                return
+            if self._passes:
+                _api.scalar(STEP_TIME, begun.elapsed_time(ended) / 1e3)
+            begun.record()
+            self._open, self._passes = True, False
+        except Exception as error:
+            swallow("a step was not timed on the device", error)
+
+    def _end(self, optimizer: Any, *_: Any) -> None:
+        try:
+            if self._open and self._events and id(optimizer) == self._optimizer:
+                self._events[1].record()
+                self._open, self._passes = False, True
+        except Exception as error:
+            swallow("a step was not timed on the device", error)
 
 
 def _waiting(

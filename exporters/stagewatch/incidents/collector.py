@@ -51,7 +51,7 @@ from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import in_words, last_events
 from stagewatch.ranks.model import RANK_LABELS, Rank
-from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, standing
+from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, by_others, standing
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
@@ -107,24 +107,21 @@ WAITS = gauge(
 )
 NCCL = gauge(
     "rl_rank_nccl_operation",
-    "How manyth collective of a communicator a rank has open in NCCL, or had last, once its job "
-    "seems to hang and two looks 3 s apart saw the same; with the plugin of stagewatch-nccl. "
+    "How manyth collective of a communicator a rank has open, or had last, once its job seems to "
+    "hang, as a witness shows it: `plugin` of stagewatch-nccl, where two looks 3 s apart saw the "
+    "same; `flight_recorder` of PyTorch; or NCCL's `ras`, which counts each operation apart. "
     "`idle`: none is open; `called`: the program is inside of NCCL's call; `launched`: the GPU has "
     "not begun it; `begun`: it runs.",
-    (*RANK_LABELS, "communicator", "name", "member", "members", "op", "bytes", "state"),
+    (
+        *(*RANK_LABELS, "communicator", "name", "member", "members", "op", "bytes", "state"),
+        "witness",
+    ),
 )
 TRANSFER = gauge(
     "rl_rank_nccl_wait_info",
     "1 for what the NCCL proxy of such a rank waits for: to `receive` from a peer, for its "
     "`credit` to send, or for the `network` to take what is sent; a peer is a member's number.",
     (*RANK_LABELS, "communicator", "waits", "peer", "network"),
-)
-LIBRARY = gauge(
-    "rl_rank_library_collective",
-    "The furthest collective of a process group that a rank has enqueued, by the number that "
-    "PyTorch's flight recorder has of it, or NCCL's RAS of its operation, once its job seems to "
-    "hang; with its state (scheduled, started, completed) where that is told.",
-    (*RANK_LABELS, "witness", "group", "op", "state"),
 )
 CONNECTION = gauge(
     "rl_rank_connection_info",
@@ -373,13 +370,13 @@ class IncidentsCollector(Collector):
         nccl = standing(watched.nccl, self._communicators(watched.ranks))
         before = self._latest[watched.job_id] if watched.incident else None
         told = Told() if before else self._libraries.read(watched.asked)
+        calls = {one.pid: by_others(one.nccl) for one in before.ranks} if before else told.calls
         seen = [
             replace(
                 fact,
                 stack=stacks[key],
                 kernel_waits=before.waits(fact) if before else (),
-                nccl=nccl.get(fact.pid, ()),
-                library_calls=before.calls(fact) if before else told.calls.get(fact.pid, ()),
+                nccl=(*nccl.get(fact.pid, ()), *calls.get(fact.pid, ())),
             )
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
@@ -392,7 +389,7 @@ class IncidentsCollector(Collector):
                 replace(
                     one,
                     stack=stacks[before.job_id, one.role, str(one.rank)],
-                    nccl=nccl.get(one.pid, ()),
+                    nccl=(*nccl.get(one.pid, ()), *calls[one.pid]),
                 )
                 for one in before.ranks
             ]
@@ -425,7 +422,6 @@ class IncidentsCollector(Collector):
                         for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
                     nccl=fact.nccl,
-                    calls=fact.library_calls,
                 )
                 for fact in facts
             ],
@@ -519,13 +515,11 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
             ends = wait.process, wait.address, wait.through
             out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
         for one in incident.nccl(rank):
-            told = one.name, one.member, one.members, one.op, one.size, one.state
+            told = one.name, one.member, one.members, one.op, one.size, one.state, one.witness
             out.add(NCCL, one.sequence, *key, one.id, *told)
             for transfer in one.transfers:
                 mine = transfer.waits, transfer.peer, transfer.network
                 out.add(TRANSFER, 1, *key, one.id, *mine)
-        for call in incident.calls(rank):
-            out.add(LIBRARY, call.sequence, *key, call.witness, call.group, call.op, call.state)
         for address in incident.ends(rank):
             out.add(CONNECTION, 1, *key, address)
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.state_file import BROKEN, StateFile, optional, parse, real, text, whole
+from stagewatch.core.words import printable
 from stagewatch.incidents.departures import NAME
-from stagewatch.judgement.facts import KernelWait, LibraryCall, RankFacts
+from stagewatch.judgement.facts import KernelWait, RankFacts
 from stagewatch.ranks.nccl.layout import STATES, Communicator, Transfer
 from stagewatch.ranks.stacks import MAX_FRAME, Stack
 from stagewatch.ranks.wait_class import WaitClass
@@ -58,8 +59,6 @@ class Witness:
     """Its connections to other nodes."""
     nccl: Sequence[Communicator] = ()
     """What its communicators have open, and have not moved in."""
-    calls: Sequence[LibraryCall] = ()
-    """How far it has come, as PyTorch and NCCL tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +97,6 @@ class Incident:
         """The same of what its communicators have open."""
         witness = self._witness(rank)
         return tuple(witness.nccl) if witness else ()
-
-    def calls(self, rank: RankFacts) -> tuple[LibraryCall, ...]:
-        """The same of how far it has come, as libraries tell."""
-        witness = self._witness(rank)
-        return tuple(witness.calls) if witness else ()
 
     def _witness(self, rank: RankFacts) -> Witness | None:
         wanted = rank.role, rank.rank, rank.pid
@@ -193,7 +187,6 @@ def with_evidence(
             stack=incident.stack(rank),
             kernel_waits=incident.waits(rank),
             nccl=incident.nccl(rank),
-            library_calls=incident.calls(rank),
         )
         if (incident := current.get(rank.job_id)) and rank.wait_class is not WaitClass.GONE
         else rank
@@ -248,27 +241,25 @@ def _witness(content: Any) -> Witness:
         _texts(content["events"]),
         tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
         _texts(content.get("ends", [])[:MAX_WAITS]),
-        tuple(map(_communicator, content.get("nccl", ())[:MAX_WAITS])),
-        tuple(map(_call, content.get("calls", ())[:MAX_WAITS])),
+        tuple(map(communicator, content.get("nccl", ())[:MAX_WAITS])),
     )
 
 
-def _communicator(content: Any) -> Communicator:
+def communicator(content: Any) -> Communicator:
+    """Takes apart what `asdict` has made of it.  Raises one of `BROKEN`."""
     if content["state"] not in STATES:
         raise ValueError(f"{content['state']!r:.20} is no state of an operation")
+    names = (printable(text(content[name]), MAX_TEXT) for name in ("id", "name", "op", "witness"))
+    identity, called, op, witness = names
+    numbers = (whole(content[name]) for name in ("member", "members", "sequence", "size"))
+    member, members, sequence, size = numbers
+    transfers = (
+        Transfer(text(one["waits"]), whole(one["peer"]), printable(text(one["network"]), MAX_TEXT))
+        for one in content["transfers"][:MAX_WAITS]
+    )
+    state, waits = content["state"], tuple(transfers)
     return Communicator(
-        text(content["id"])[:MAX_TEXT],
-        text(content["name"])[:MAX_TEXT],
-        whole(content["member"]),
-        whole(content["members"]),
-        text(content["op"])[:MAX_TEXT],
-        whole(content["sequence"]),
-        whole(content["size"]),
-        content["state"],
-        tuple(
-            Transfer(text(one["waits"]), whole(one["peer"]), text(one["network"])[:MAX_TEXT])
-            for one in content["transfers"][:MAX_WAITS]
-        ),
+        identity, called, member, members, op, sequence, size, state, waits, witness
     )
 
 
@@ -276,12 +267,6 @@ def _wait(content: Any) -> KernelWait:
     rank = optional(whole)(content["rank"])
     names = (text(content[name])[:MAX_TEXT] for name in ("process", "address", "through"))
     return KernelWait(text(content["how"])[:MAX_TEXT], text(content["role"]), rank, *names)
-
-
-def _call(content: Any) -> LibraryCall:
-    names = ("witness", "group", "op", "state")
-    witness, group, op, state = (text(content[name])[:MAX_TEXT] for name in names)
-    return LibraryCall(witness, group, op, whole(content["sequence"]), state)
 
 
 def _texts(content: Any) -> tuple[str, ...]:

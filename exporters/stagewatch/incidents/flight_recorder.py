@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import stat
@@ -16,9 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from stagewatch.ranks.nccl.layout import BEGUN, FLIGHT_RECORDER, IDLE, LAUNCHED, Communicator
+
 MAX_BYTES = 32 << 20
 """Of a dump."""
 MAX_GROUPS = 64
+MAX_NUMBER = 1 << 53
 MAX_TOLD = 8
 """Groups of a rank that are told of."""
 
@@ -28,12 +32,15 @@ class Position:
     """How far a rank has come in a process group, by sequence numbers of collectives."""
 
     name: str
-    members: int = 0
+    ranks: list[int] = field(default_factory=list)
+    """Its members."""
     enqueued: int = 0
     completed: int = 0
     operations: dict[int, str] = field(default_factory=dict)
     states: dict[int, str] = field(default_factory=dict)
     """PyTorch's words: scheduled, started, completed."""
+    elements: dict[int, int] = field(default_factory=dict)
+    """Of the tensors, where all members must have as many."""
     described: str = ""
     """As the client names it."""
 
@@ -82,9 +89,12 @@ def positions(dump: Any) -> dict[str, Position]:
             continue
         group = groups.setdefault(name, Position(description or name))
         group.described = _described(name, description)
-        sequence = int(entry["collective_seq_id"])
+        sequence = _number(entry["collective_seq_id"])
         group.operations[sequence] = str(entry["profiling_name"])[:100].rpartition(":")[2]
         group.states[sequence] = str(entry["state"])
+        if group.operations[sequence].startswith("all_reduce"):
+            sizes = map(math.prod, entry.get("input_sizes", ()))
+            group.elements[sequence] = _number(sum(sizes))
         group.enqueued = max(group.enqueued, sequence)
         if entry["state"] == "completed":
             group.completed = max(group.completed, sequence)
@@ -92,29 +102,39 @@ def positions(dump: Any) -> dict[str, Position]:
     for identity, status in dump.get("pg_status", {}).items():
         if group_named := groups.get(by_id.get(str(identity), "")):
             group_named.enqueued = max(
-                group_named.enqueued, int(status["last_enqueued_collective"])
+                group_named.enqueued, _number(status["last_enqueued_collective"])
             )
             group_named.completed = max(
-                group_named.completed, int(status["last_completed_collective"])
+                group_named.completed, _number(status["last_completed_collective"])
             )
     for config in dump.get("pg_config", {}).values():
         if member_of := groups.get(str(config["name"])):
             ranks = config["ranks"]
-            member_of.members = len(json.loads(ranks) if isinstance(ranks, str) else ranks)
+            member_of.ranks = list(json.loads(ranks) if isinstance(ranks, str) else ranks)
     return groups
 
 
-def calls(groups: Mapping[str, Position]) -> list[tuple[str, str, str, int, str]]:
-    """Witness, group, operation, number and state of the furthest collective in each of some
-    groups, those first that are not done with it."""
+def calls(groups: Mapping[str, Position], rank: int, world: int = 0) -> list[Communicator]:
+    """What a rank has open in each of some groups, or had last; those first that have something
+    open.  A kernel has begun where PyTorch measures how long collectives take.
+
+    `world`: how many ranks there are, as gloo does not tell the members of groups.
+    """
     told = []
     for one in sorted(groups.values(), key=lambda one: (one.completed >= one.enqueued, one.name)):
-        state = one.states.get(one.enqueued, "")
-        if one.completed >= one.enqueued:
-            state = "completed"
-        op = one.operations.get(one.enqueued, "unknown")
-        told.append(("flight_recorder", one.described, op, one.enqueued, state))
+        number = min((each for each in one.states if each > one.completed), default=one.enqueued)
+        begun = BEGUN if one.states.get(number) == "started" else LAUNCHED
+        state = IDLE if number <= one.completed else begun
+        member = one.ranks.index(rank) if rank in one.ranks else rank
+        op, size = one.operations.get(number, "unknown"), one.elements.get(number, 0)
+        members = len(one.ranks) or (world if one.described == "world" else 0)
+        what = members, op, number, size, state, (), FLIGHT_RECORDER
+        told.append(Communicator(one.described, one.described, member, *what))
     return told[:MAX_TOLD]
+
+
+def _number(value: Any) -> int:
+    return max(0, min(int(value), MAX_NUMBER))
 
 
 def _described(name: str, description: str) -> str:
@@ -134,8 +154,8 @@ def facts(by_rank: Mapping[int, Mapping[str, Position]]) -> list[str]:
         behind = [rank for rank, one in here.items() if one.enqueued < top.enqueued]
         inside = [rank for rank, one in here.items() if one.completed < top.enqueued]
         where = f"PyTorch flight recorder: process group {top.name}"
-        if top.members > len(here):
-            where += f" ({len(here)} of {top.members} members here)"
+        if len(top.ranks) > len(here):
+            where += f" ({len(here)} of {len(top.ranks)} members here)"
         if behind:
             there = [rank for rank in here if rank not in behind]
             lines.append(f"{where}: {have(behind)} not enqueued {what}, {have(there)}")

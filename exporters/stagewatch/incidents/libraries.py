@@ -9,6 +9,7 @@ every user, and the flight recorder's pipe only where the agent's own user may w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -18,20 +19,21 @@ from typing import Any
 from stagewatch.core.children.start import Child, plainly
 from stagewatch.core.children.supervisor import Supervisor
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.state_file import BROKEN
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
+from stagewatch.incidents.files import communicator
 from stagewatch.incidents.nccl_ras import DEADLINE_SECONDS
-from stagewatch.judgement.facts import LibraryCall
 from stagewatch.ranks.model import Rank
+from stagewatch.ranks.nccl.files import ByProcess
+from stagewatch.ranks.nccl.layout import Communicator
 
 log = logging.getLogger(__name__)
 
 MAX_LINES = 32
 MAX_LINE = 300
-MAX_NAME = 64
 MAX_CALLS = 16
 """Told of one process."""
-MAX_SEQUENCE = 1 << 53
 VARIABLES = (
     "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
     "TORCH_FR_DUMP_TEMP_FILE",
@@ -40,27 +42,25 @@ VARIABLES = (
     "HOME",
     "NCCL_RAS_ADDR",
     "NCCL_RAS_ENABLE",
+    "MASTER_PORT",
+    "WORLD_SIZE",
 )
 """What a process was started with; what it has set since is not seen."""
 
 _CHILD = Child("stagewatch.incidents.libraries_child")
 
 
-Calls = Mapping[int, tuple[LibraryCall, ...]]
-"""How far processes have come."""
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What both tell: one fact a line, and how far each process has come."""
+    """What both tell: one fact a line, and what each process has open."""
 
     lines: Sequence[str] = ()
-    calls: Calls = field(default_factory=dict)
+    calls: ByProcess = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked(Told):
-    """What RAS has told, and whose flight recorder writes a dump now."""
+    """What RAS has told, and whose flight recorder can be read."""
 
     dumps: Sequence[Mapping[str, Any]] = field(default=())
 
@@ -146,13 +146,11 @@ def _lines(lines: Sequence[object]) -> list[str]:
     return [printable(str(line), MAX_LINE) for line in lines[:MAX_LINES]]
 
 
-def _calls(told: Sequence[Any]) -> Calls:
+def _calls(told: Sequence[Any]) -> dict[int, tuple[Communicator, ...]]:
     """Names are those that a program gives."""
-    calls: dict[int, tuple[LibraryCall, ...]] = {}
-    for pid, *names, sequence, at in told:
-        witness, group, op, state = (printable(str(name), MAX_NAME) for name in (*names, at))
-        number = max(0, min(int(sequence), MAX_SEQUENCE))
-        call = LibraryCall(witness, group, op, number, state)
-        if len(calls.get(pid, ())) < MAX_CALLS:
-            calls[pid] = (*calls.get(pid, ()), call)
+    calls: dict[int, tuple[Communicator, ...]] = {}
+    for pid, content in told:
+        with contextlib.suppress(*BROKEN):
+            if len(calls.get(pid, ())) < MAX_CALLS:
+                calls[pid] = (*calls.get(pid, ()), communicator(content))
     return calls

@@ -10,24 +10,32 @@ import json
 import os
 import resource
 import sys
+import time
+from dataclasses import asdict
 from typing import Any
 
 from stagewatch.core.children.worker import identity
 from stagewatch.core.processes import die_with_parent
-from stagewatch.incidents import flight_recorder, nccl_ras
+from stagewatch.incidents import debug_server, flight_recorder, nccl_ras
 
 CPU_SECONDS = 20
+SERVERS_SECONDS = 5.0
+"""For the debug servers of all ranks."""
 MEMORY_BYTES = 384 << 20
 """Address space of this process, and with it what a hostile dump may take."""
 
 
 def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
-    """What RAS tells, and the dumps that were asked for, with what lies in their place now."""
+    """What RAS tells, and the flight recorders that can be read: by a debug server, or by a dump
+    that was asked for, with what lies in its place now."""
     live = [one for one in targets if _lives(one["pid"], one["start"])]
     lines, calls = nccl_ras.facts(live, ras_timeout)
     dumps = []
+    end = time.monotonic() + SERVERS_SECONDS
     for target in live:
-        if prefix := target["environ"].get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):
+        if time.monotonic() < end and (server := debug_server.find(target)):
+            dumps.append({**target, "server": server})
+        elif prefix := target["environ"].get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):
             pipe = _inside(target, f"{prefix}{target['rank']}.pipe")
             dump = _inside(target, f"{_dump_prefix(target['environ'])}{target['rank']}")
             before = flight_recorder.version(dump)
@@ -37,20 +45,22 @@ def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
                 lines.append(f"PyTorch flight recorder: rank {target['rank']}: {error.strerror}")
             else:
                 dumps.append({**target, "dump": dump, "before": before})
-    return {"lines": lines, "calls": calls, "dumps": dumps}
+    return {"lines": lines, "calls": _plain(calls), "dumps": dumps}
 
 
 def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the dumps that were written since tell."""
+    """What the flight recorders tell, of dumps those that were written since."""
     lines, positions = [], {}
     calls: list[nccl_ras.Call] = []
+    end = time.monotonic() + SERVERS_SECONDS
     for one in dumps:
         try:
-            if flight_recorder.version(one["dump"]) == one["before"]:
-                raise OSError(0, "no dump was written")
-            content = flight_recorder.load(one["dump"], one["uid"])
-            groups = positions[one["rank"]] = flight_recorder.positions(content)
-            calls += [(one["pid"], *call) for call in flight_recorder.calls(groups)]
+            if "server" in one and time.monotonic() > end:
+                raise OSError(0, "other debug servers have taken too long")
+            groups = positions[one["rank"]] = flight_recorder.positions(_recorded(one))
+            world = int(one["environ"].get("WORLD_SIZE", 0))
+            opened = flight_recorder.calls(groups, one["rank"], world)
+            calls += [(one["pid"], call) for call in opened]
         except OSError as error:
             lines.append(f"PyTorch flight recorder: rank {one['rank']}: {error.strerror}")
         except Exception as error:  # a hostile dump raises whatever it likes
@@ -58,7 +68,20 @@ def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
             lines.append(
                 f"PyTorch flight recorder: rank {one['rank']}: its dump is damaged ({name})"
             )
-    return {"lines": flight_recorder.facts(positions) + lines, "calls": calls}
+    return {"lines": flight_recorder.facts(positions) + lines, "calls": _plain(calls)}
+
+
+def _recorded(one: dict[str, Any]) -> Any:
+    """What the flight recorder of a process holds, or has been asked to write down."""
+    if "server" in one:
+        return debug_server.load(one["server"])
+    if flight_recorder.version(one["dump"]) == one["before"]:
+        raise OSError(0, "no dump was written")
+    return flight_recorder.load(one["dump"], one["uid"])
+
+
+def _plain(calls: list[nccl_ras.Call]) -> list[tuple[int, dict[str, Any]]]:
+    return [(pid, asdict(one)) for pid, one in calls]
 
 
 def _lives(pid: int, start: int) -> bool:

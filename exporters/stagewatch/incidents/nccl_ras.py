@@ -8,30 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.listeners import address_of
 from stagewatch.incidents.flight_recorder import have
+from stagewatch.incidents.talk import Talk, listeners
+from stagewatch.ranks.nccl.layout import IDLE, LAUNCHED, RAS, Communicator
 
 DEADLINE_SECONDS = 2.0
 """For the whole talk."""
-MAX_BYTES = 16 << 20
-"""Of an answer."""
 PORT = 28028
 MAX_CALLS = 512
-UNROOTED = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll")
+UNROOTED = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "AlltoAll": "all_to_all",
+}
 """Operations that no member is done with before all have come."""
 MAX_TEXT_LINES = 12
 """Of the errors and warnings of a version without JSON."""
 
 
-Call = tuple[int, str, str, str, int, str]
-"""A process, and what `judgement.facts.LibraryCall` has."""
+Call = tuple[int, Communicator]
+"""A process, and what it has open in one group."""
 
 
 def facts(
@@ -46,7 +48,8 @@ def facts(
     for target in targets:
         environ = target["environ"]
         if environ.get("NCCL_RAS_ENABLE", "1") != "0" and target["reachable"]:
-            for address in _listeners(target["uid"], _port(environ)):
+            wanted = _port(environ)
+            for address in ((at, on) for at, on, _ in listeners(target["uid"]) if on == wanted):
                 try:
                     answer = _ask(*address, timeout)
                 except OSError as error:
@@ -61,38 +64,16 @@ def facts(
 
 
 def _ask(host: str, port: int, timeout: float) -> str:
-    end = time.monotonic() + timeout
-
-    def left() -> float:
-        seconds = end - time.monotonic()
-        if seconds <= 0:
-            raise TimeoutError(0, f"no answer within {timeout:g} s")
-        return seconds
-
-    received = bytearray()
-    with contextlib.ExitStack() as stack:
-        try:
-            link = stack.enter_context(socket.create_connection((host, port), left()))
-
-            def receive() -> bool:
-                link.settimeout(left())
-                data = link.recv(1 << 16)
-                received.extend(data)
-                if len(received) > MAX_BYTES:
-                    raise OSError(0, f"more than {MAX_BYTES >> 20} MiB of answer")
-                return bool(data)
-
-            link.sendall(b"CLIENT PROTOCOL 2\nTIMEOUT 1\nSET FORMAT json\n")
-            while received.count(b"\n") < 3 and receive():
-                pass
-            *_, formatted = received.split(b"\n")[:3]
-            received.clear()
-            link.sendall(b"STATUS\n" if formatted == b"OK" else b"VERBOSE STATUS\n")
-            while receive():
-                pass
-        except TimeoutError:
-            raise TimeoutError(0, f"no answer within {timeout:g} s") from None
-    return received.decode("utf-8", "replace")
+    with contextlib.closing(Talk((host, port), timeout)) as talk:
+        talk.send(b"CLIENT PROTOCOL 2\nTIMEOUT 1\nSET FORMAT json\n")
+        while talk.received.count(b"\n") < 3 and talk.receive():
+            pass
+        *_, formatted = talk.received.split(b"\n")[:3]
+        talk.received.clear()
+        talk.send(b"STATUS\n" if formatted == b"OK" else b"VERBOSE STATUS\n")
+        while talk.receive():
+            pass
+        return talk.received.decode("utf-8", "replace")
 
 
 def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]:
@@ -111,15 +92,24 @@ def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]
 
 
 def _calls(communicator: dict[str, Any], pids: Mapping[int, int]) -> Iterator[Call]:
-    """How far these processes have come in a communicator, in operations without a root; a number
-    that processes of several nodes have names none of them."""
-    numbers = Counter(int(one["pid"]) for one in communicator["ranks"])
-    group = str(communicator["hash"])[:20]
-    for one in communicator["ranks"]:
-        pid = int(one["pid"])
-        for operation in UNROOTED if pid in pids and numbers[pid] == 1 else ():
-            if count := int(one["collective_counts"].get(operation, 0)):
-                yield pids[pid], "nccl_ras", group, operation, count, ""
+    """What these processes have open in a communicator, of operations without a root: whoever has
+    launched more than another waits in the next that this one will.  A number that processes of
+    several nodes have names none of them."""
+    ranks = communicator["ranks"]
+    numbers = Counter(int(one["pid"]) for one in ranks)
+    name = str(communicator["hash"])[:20]
+    members = len(ranks) + len(communicator["missing_ranks"])
+    for operation, op in UNROOTED.items():
+        counts = {
+            int(one["rank"]): int(one["collective_counts"].get(operation, 0)) for one in ranks
+        }
+        least = min(counts.values())
+        for one in ranks if least < max(counts.values()) else ():
+            pid, rank = int(one["pid"]), int(one["rank"])
+            number, state = (least + 1, LAUNCHED) if counts[rank] > least else (least, IDLE)
+            what = f"{name} {op}", name, rank, members, op, number, 0, state, (), RAS
+            if pid in pids and numbers[pid] == 1:
+                yield pids[pid], Communicator(*what)
 
 
 def _of_communicator(communicator: dict[str, Any]) -> Iterator[str]:
@@ -155,25 +145,6 @@ def _complaints(answer: str) -> Iterator[str]:
     headings = {"Errors", "Warnings"}
     told = [line for line in lines if line.strip("=") and line not in headings]
     return (f"NCCL RAS: {line}" for line in told[:MAX_TEXT_LINES])
-
-
-def _listeners(uid: int, port: int) -> Iterator[tuple[str, int]]:
-    """Where processes of this user listen on this port; proc_pid_net(5) has the columns."""
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path("/proc/self/net", name).read_text().splitlines()[1:]:
-                fields = line.split()
-                local, number = fields[1].split(":")
-                if fields[3] == "0A" and int(number, 16) == port and int(fields[7]) == uid:
-                    yield _address(local), port
-
-
-def _address(local: str) -> str:
-    """An address to call; where any is meant, the loopback one."""
-    address = address_of(local)
-    if address.is_unspecified:
-        return "127.0.0.1" if address.version == 4 else "::1"
-    return str(address)
 
 
 def _port(environ: dict[str, str]) -> int:

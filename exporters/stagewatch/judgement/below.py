@@ -1,71 +1,68 @@
-"""Who waits for whom below the program: what NCCL shows of the members of each communicator.
+"""Who waits for whom below the program, as libraries show it, whichever of them tells.
 
-All of them may be inside of a collective, as their programs tell, while one has not launched it,
-the GPU of one has not begun it, or one sends no bytes.  The earliest one that is open counts.
+All members of a group may be inside of a collective, as their programs tell, while one has not
+launched it, the GPU of one has not begun it, or one sends no bytes.  The earliest one that is open
+in a group counts.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from stagewatch.judgement.facts import RankFacts
-from stagewatch.ranks.nccl.layout import CREDIT, LAUNCHED, NETWORK, RECEIVE, Communicator
+from stagewatch.judgement.graph import Edge, Graph, Kind
+from stagewatch.ranks.nccl.layout import (
+    CREDIT,
+    FLIGHT_RECORDER,
+    LAUNCHED,
+    NETWORK,
+    PLUGIN,
+    RAS,
+    RECEIVE,
+    Communicator,
+)
 
-NOT_LAUNCHED, NOT_BEGUN, NO_BYTES = "not_launched", "not_begun", "no_bytes"
-"""Evidence: what those that are waited for have not done."""
+WITNESSES = {
+    PLUGIN: "NCCL's profiler plugin",
+    FLIGHT_RECORDER: "PyTorch's flight recorder",
+    RAS: "NCCL's RAS",
+}
+"""In words, the most exact first."""
+_EXACTNESS = tuple(WITNESSES)
 
 Member = tuple[int, Communicator]
 """The place of its rank, and what it has open."""
 Members = Mapping[int, Member]
-"""By number in the communicator."""
+"""Those that one witness shows of one group, by number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Below:
-    """Some members of a communicator that wait in a collective for others of them."""
+def add_waits_below(live: Sequence[RankFacts], graph: Graph) -> None:
+    """Add what libraries show of these ranks.
 
-    waiters: frozenset[int]
-    targets: frozenset[int]
-    """Places, as those of the waiters."""
-    evidence: str
-    group: str
-    op: str
-    sequence: int
-    lacks: str = ""
-    """What does not come of the targets: `bytes`, or a `buffer` for what is sent to them."""
-    over: str = ""
-    """The network device, where only one can be meant."""
-
-
-@dataclass(slots=True)
-class Shown:
-    """What all communicators show of some ranks, by place."""
-
-    waits: list[Below] = field(default_factory=list)
-    at_fault: dict[int, Below] = field(default_factory=dict)
-    """Who is waited for and waits for nobody in that communicator."""
-    unlike: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Who has launched another operation or size than most, with group and operation of these."""
-    differ: bool = False
-    """Whether members have, and no side is the majority."""
+    It counts more than that all members are together by their programs.  A wait that several show
+    is told by the most exact; and members that a program's count misses are told of.
+    """
+    told: dict[tuple[Kind, frozenset[int]], str] = {}
+    for members in _groups(live):
+        edges = [
+            edge
+            for edge in _look(members, graph)
+            if told.setdefault((edge.kind, edge.targets), edge.witness) == edge.witness
+        ]
+        if edges:
+            _add(edges, live, graph)
 
 
-def below(live: Sequence[RankFacts]) -> Shown:
-    """What NCCL shows of these ranks."""
-    shown = Shown()
-    for members in _communicators(live):
-        _look(members, live, shown)
-    return shown
-
-
-def _communicators(live: Sequence[RankFacts]) -> Iterator[Members]:
+def _groups(live: Sequence[RankFacts]) -> Iterator[Members]:
     """Those in which a collective is open, but for those of which two ranks say the same member."""
-    found: defaultdict[tuple[str, int], list[tuple[int, Member]]] = defaultdict(list)
+    found: defaultdict[tuple[int, str, int], list[tuple[int, Member]]] = defaultdict(list)
     for place, rank in enumerate(live):
         for one in rank.nccl:
-            found[one.id, one.members].append((one.member, (place, one)))
+            if one.witness in WITNESSES:
+                of = _EXACTNESS.index(one.witness), one.id, one.members
+                found[of].append((one.member, (place, one)))
     for _, those in sorted(found.items()):
         members = dict(those)
         if len(members) == len(those) and any(map(_stands_in, members.values())):
@@ -76,7 +73,24 @@ def _stands_in(member: Member) -> bool:
     return member[1].open and member[1].collective
 
 
-def _look(members: Members, live: Sequence[RankFacts], shown: Shown) -> None:
+def _add(edges: Sequence[Edge], live: Sequence[RankFacts], graph: Graph) -> None:
+    """Whoever is waited for and waits for nobody in the group is at fault there."""
+    targets = frozenset().union(*(edge.targets for edge in edges))
+    waiters = frozenset().union(*(edge.waiters for edge in edges))
+    graph.waits |= waiters
+    graph.together -= waiters | targets
+    graph.edges = [
+        one for one in graph.edges if one.kind is not Kind.TOGETHER or not one.waiters & targets
+    ]
+    graph.edges += edges
+    for edge in edges:
+        for place in edge.targets:
+            if place not in graph.awaited:
+                graph.awaited[place] = edge.group, _said(edge, live)
+                graph.below[place] = edge.kind.value
+
+
+def _look(members: Members, graph: Graph) -> list[Edge]:
     """The first of these that tells anything: not launched, another operation, not begun, no bytes.
 
     Only who sees all members can tell that one has done less than the others.
@@ -87,41 +101,45 @@ def _look(members: Members, live: Sequence[RankFacts], shown: Shown) -> None:
         for number, member in members.items()
         if _stands_in(member) and member[1].sequence == sequence
     }
-    size = next(iter(members.values()))[1].members
-    whole = len(members) == size
+    whole = len(members) == next(iter(members.values()))[1].members
     late = {n: m for n, m in members.items() if n not in here and m[1].sequence < sequence}
     waiting = {n: m for n, m in here.items() if m[1].state == LAUNCHED}
+    _contradict(here, graph)
     if late:
-        _blame(shown, _wait(here, late, NOT_LAUNCHED)) if whole else None
-    elif whole and _differing(here, shown):
-        return
-    elif waiting:
+        return [_wait(here, late, Kind.NOT_LAUNCHED)] if whole else []
+    if whole and _differing(here, graph):
+        return []
+    if waiting:
         begun = {n: m for n, m in here.items() if n not in waiting}
-        _blame(shown, _wait(begun, waiting, NOT_BEGUN)) if whole and begun else None
-    else:
-        _transfers(here, shown, live, whole=whole)
+        return [_wait(begun, waiting, Kind.NOT_BEGUN)] if whole and begun else []
+    return list(_transfers(here, whole=whole))
 
 
-def _places(members: Iterable[Member]) -> frozenset[int]:
-    return frozenset(place for place, _ in members)
+def _contradict(here: Members, graph: Graph) -> None:
+    """Note where a program's count says that some have not come to others, which are there by what
+    a library shows."""
+    one, inside = next(iter(here.values()))[1], _places(here)
+    graph.edges = [
+        replace(edge, witness=WITNESSES[one.witness])
+        if edge.kind is Kind.NOT_COME
+        and edge.group == one.name
+        and edge.targets | edge.waiters <= inside
+        else edge
+        for edge in graph.edges
+    ]
 
 
-def _blame(shown: Shown, wait: Below) -> None:
-    """Note that these wait for those, which wait for nobody."""
-    shown.waits.append(wait)
-    for place in wait.targets:
-        shown.at_fault.setdefault(place, wait)
+def _places(members: Members) -> frozenset[int]:
+    return frozenset(place for place, _ in members.values())
 
 
-def _wait(
-    waiters: Members, targets: Members, evidence: str, lacks: str = "", over: str = ""
-) -> Below:
+def _wait(waiters: Members, targets: Members, kind: Kind, lacks: str = "", over: str = "") -> Edge:
     one = next(iter(waiters.values()))[1]
-    places = _places(waiters.values()), _places(targets.values())
-    return Below(*places, evidence, one.name or one.id[:8], one.op, one.sequence, lacks, over)
+    what = kind, one.name or one.id[:8], one.op, one.sequence, None, lacks, over
+    return Edge(_places(waiters), _places(targets), *what, WITNESSES[one.witness])
 
 
-def _differing(here: Members, shown: Shown) -> bool:
+def _differing(here: Members, graph: Graph) -> bool:
     """Whether they have launched different operations, or sizes that must be equal."""
     does = {place: (one.op, one.size) for place, one in here.values()}
     (usual, count), *others = Counter(does.values()).most_common()
@@ -129,14 +147,14 @@ def _differing(here: Members, shown: Shown) -> bool:
         return False
     one = next(one for _, one in here.values() if (one.op, one.size) == usual)
     if 2 * count > len(does):
-        where = one.name or one.id[:8], one.op
-        shown.unlike |= {place: where for place, what in does.items() if what != usual}
+        for place in sorted(place for place, what in does.items() if what != usual):
+            graph.mismatched.setdefault(place, (one.name or one.id[:8], one.op))
     else:
-        shown.differ = True
+        graph.differs = True
     return True
 
 
-def _transfers(here: Members, shown: Shown, live: Sequence[RankFacts], *, whole: bool) -> None:
+def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
     """Whose bytes do not come: the network has them and does not bring them, or its GPU waits for
     no peer, and sends nothing."""
     awaited = {
@@ -156,28 +174,32 @@ def _transfers(here: Members, shown: Shown, live: Sequence[RankFacts], *, whole:
     if not lost and whole:
         free = {peer for peers in awaited.values() for peer in peers if not awaited[peer]}
         roots = free if 2 * len(free) <= len(here) else set()
+    told = set(roots)
+    by_peer = defaultdict(list)
+    for number, peers in awaited.items():
+        for peer in peers:
+            by_peer[peer].append(number)
     for root in sorted(roots):
-        others = {n: here[n] for n, peers in awaited.items() if root in peers and n not in roots}
+        others = {number: here[number] for number in by_peer[root] if number not in roots}
         of_root = [t for _, one in others.values() for t in one.transfers if t.peer == root]
         devices = {one.network for one in of_root}
         over = devices.pop() if len(devices) == 1 else ""
         waiters = others or {n: m for n, m in here.items() if n != root}
         lacks = "buffer" if of_root and all(t.waits == CREDIT for t in of_root) else "bytes"
-        _blame(shown, _wait(waiters, {root: here[root]}, NO_BYTES, lacks, over))
-    told = {place for wait in shown.waits for place in wait.waiters} | shown.at_fault.keys()
-    for number, member in here.items() if roots else ():
-        if member[0] not in told:
-            peers = {n: here[n] for n in awaited[number] or roots}
-            shown.waits.append(_wait({number: member}, peers, NO_BYTES, "bytes"))
+        told |= waiters.keys()
+        yield _wait(waiters, {root: here[root]}, Kind.NO_BYTES, lacks, over)
+    for number in here.keys() - told if roots else ():
+        whom = {n: here[n] for n in awaited[number] or roots}
+        yield _wait({number: here[number]}, whom, Kind.NO_BYTES, "bytes")
 
 
-def said(wait: Below, live: Sequence[RankFacts]) -> str:
+def _said(edge: Edge, live: Sequence[RankFacts]) -> str:
     """What they wait in, for whom, as people say it where one is at fault: `all_reduce 7 of world,
     where rank 3's proxy waits for its bytes over mlx5_2`."""
-    if wait.evidence != NO_BYTES:
-        return f"{wait.op} {wait.sequence}"
-    ranks = sorted(live[place].rank for place in wait.waiters)
+    if edge.kind is not Kind.NO_BYTES:
+        return f"{edge.op} {edge.sequence}"
+    ranks = sorted(live[place].rank for place in edge.waiters)
     whose = f"rank {ranks[0]}'s proxy waits" if len(ranks) == 1 else f"{len(ranks)} proxies wait"
-    over = f" over {wait.over}" if wait.over else ""
-    what = "a buffer of it" if wait.lacks == "buffer" else "its bytes"
-    return f"{wait.op} {wait.sequence} ({whose} for {what}{over})"
+    over = f" over {edge.over}" if edge.over else ""
+    what = "a buffer of it" if edge.lacks == "buffer" else "its bytes"
+    return f"{edge.op} {edge.sequence} ({whose} for {what}{over})"

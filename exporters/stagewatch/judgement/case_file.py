@@ -23,7 +23,6 @@ from stagewatch.judgement.facts import (
     BLANK,
     Inside,
     KernelWait,
-    LibraryCall,
     RankFacts,
     RecordState,
 )
@@ -271,7 +270,7 @@ def _plain(name: str, value: Any) -> Any:
         return round(value, 3)
     if isinstance(value, frozenset):
         return sorted(value)
-    if name in ("kernel_waits", "nccl", "library_calls"):
+    if name in ("kernel_waits", "nccl"):
         return [list(astuple(one)) for one in value]
     if isinstance(value, Stack):
         return [value.group, value.still, value.frame]
@@ -321,15 +320,10 @@ def _nccl(value: Any) -> tuple[Communicator, ...]:
             *(text(identity), text(name), whole(member), whole(members), text(op)),
             *(whole(sequence), whole(size), text(state)),
             tuple(Transfer(text(w), whole(peer), text(on)) for w, peer, on in waits[:MAX_SETS]),
+            text(witness),
         )
-        for identity, name, member, members, op, sequence, size, state, waits in value[:MAX_SETS]
-    )
-
-
-def _library_calls(value: Any) -> tuple[LibraryCall, ...]:
-    return tuple(
-        LibraryCall(text(witness), text(group), text(op), whole(sequence), text(state))
-        for witness, group, op, sequence, state in value[:MAX_SETS]
+        for identity, name, member, members, op, *rest in value[:MAX_SETS]
+        for sequence, size, state, waits, witness in (rest,)
     )
 
 
@@ -367,7 +361,6 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "stack": _stack,
     "kernel_waits": _kernel_waits,
     "nccl": _nccl,
-    "library_calls": _library_calls,
 }
 """How each fact is taken out of a file; each raises one of `BROKEN`."""
 _TRUTH: dict[str, Callable[[Any], Any]] = {

@@ -56,19 +56,6 @@ class KernelWait:
         return self.process or self.address or self.through
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryCall:
-    """How far a rank has come in a group, by a library below its program."""
-
-    witness: str
-    """`flight_recorder` or `nccl_ras`."""
-    group: str
-    op: str
-    sequence: int
-    state: str = ""
-    """Of that collective: `scheduled`, `started` or `completed`; empty where that is not told."""
-
-
 class RecordState(str, Enum):
     """Whether a rank keeps a stage record, and why it may not."""
 
@@ -155,9 +142,7 @@ class RankFacts:
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
     nccl: tuple[Communicator, ...] = ()
-    """What its communicators have open and have not moved in, where it runs our profiler plugin."""
-    library_calls: tuple[LibraryCall, ...] = ()
-    """How far it has come, where an agent has asked PyTorch and NCCL."""
+    """What its communicators have open or had last, where a library below its program tells."""
 
     @property
     def computes(self) -> bool:
@@ -214,7 +199,7 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
-    *("gpu", "device", "kernel_waits", "marking_seconds", "nccl", "library_calls"),
+    *("gpu", "device", "kernel_waits", "marking_seconds", "nccl"),
 )
 """What one look at a node does not tell."""
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stagewatch.gpu.device_state import Device
+from stagewatch.judgement.below import add_waits_below
 from stagewatch.judgement.case import Case, Charge, usual_waits
 from stagewatch.judgement.facts import RankFacts, is_still
 from stagewatch.judgement.graph import Graph, Kind, Where, draw
-from stagewatch.judgement.library_edges import add_library_waits
 from stagewatch.judgement.limits import (
     LATER_SECONDS,
     MIN_SECONDS,
@@ -41,7 +41,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         if rank.rank in others.awaited
     }
     graph = draw(live, asked, others.whole, others.shared)
-    add_library_waits(live, graph)
+    add_waits_below(live, graph)
     graph.through |= {at for at in asked if live[at].rank in others.through}
     found, holding = _by_collectives(live, graph)
     case = Case(

@@ -11,7 +11,6 @@ from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import (
     Inside,
     KernelWait,
-    LibraryCall,
     RankFacts,
     seems_still,
     silent_seconds,
@@ -65,7 +64,6 @@ METRICS = (
     "rl_rank_connection_info",
     "rl_rank_nccl_operation",
     "rl_rank_nccl_wait_info",
-    "rl_rank_library_collective",
     "rank:rl_straggler:ratio",
 )
 """What facts are made of."""
@@ -398,7 +396,6 @@ class _Tables:
         self._job = job
         several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
         several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info"}
-        several.add("rl_rank_library_collective")
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.up = self._one["rl_rank_up"]
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
@@ -413,13 +410,6 @@ class _Tables:
         self._nccl = _communicators(
             job.by["rl_rank_nccl_operation"], job.by["rl_rank_nccl_wait_info"]
         )
-
-        self._library: defaultdict[RankKey, list[LibraryCall]] = defaultdict(list)
-        for labels, value in job.by["rl_rank_library_collective"]:
-            names = ("witness", "group", "op", "state")
-            witness, group, op, state = (labels.get(name, "") for name in names)
-            told = LibraryCall(witness, group, op, int(value), state)
-            self._library[rank_key(labels)].append(told)
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
         """What is known of one rank."""
@@ -479,8 +469,7 @@ class _Tables:
             gpu=info.get("uuid", ""),
             device=None if gone else _device(self._labels("rl_rank_device_state", key)),
             kernel_waits=tuple(sorted(self._waits.get(key, ()), key=repr)),
-            nccl=tuple(sorted(self._nccl.get(key, ()), key=lambda one: one.id)),
-            library_calls=tuple(sorted(self._library.get(key, ()), key=repr)),
+            nccl=tuple(sorted(self._nccl.get(key, ()), key=repr)),
         )
 
     def _value(self, name: str, key: RankKey) -> float | None:
@@ -554,7 +543,10 @@ def _communicators(
             told = labels.get("op", "unknown"), int(sequence), size, labels["state"]
             mine = tuple(sorted(transfers[key, communicator]))
             name = labels.get("name", "")
-            found[key].append(Communicator(communicator, name, member, members, *told, mine))
+            witness = labels.get("witness", "")
+            found[key].append(
+                Communicator(communicator, name, member, members, *told, mine, witness)
+            )
     return found
 
 

@@ -14,7 +14,6 @@ from enum import Enum
 from statistics import median
 from types import MappingProxyType
 
-from stagewatch.judgement.below import NO_BYTES, NOT_BEGUN, NOT_LAUNCHED, below, said
 from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.limits import LATER_SECONDS, YOUNGER_SECONDS
 from stagewatch.ranks.wait_class import WaitClass
@@ -54,15 +53,12 @@ class Kind(str, Enum):
     KERNEL = "kernel"
     """The kernel shows that the waiters read, or wait for a lock of, what the targets have; without
     targets that is a process which is no rank, or somebody on another node."""
-    NOT_LAUNCHED = NOT_LAUNCHED
-    """Below the program, in NCCL: the targets have not launched what the waiters have."""
-    NOT_BEGUN = NOT_BEGUN
+    NOT_LAUNCHED = "not_launched"
+    """Below the program: the targets have not launched what the waiters have."""
+    NOT_BEGUN = "not_begun"
     """Their GPUs have not begun it."""
-    NO_BYTES = NO_BYTES
+    NO_BYTES = "no_bytes"
     """They send nothing, or the network does not bring it."""
-    BELOW = "below"
-    """A library below the program tells that the targets have not enqueued, or not begun, what the
-    waiters have."""
     TOGETHER = "together"
     """No targets: all members are inside, so that none of them waits for a rank."""
 
@@ -86,7 +82,7 @@ class Edge:
     over: str = ""
     """The network device that does not bring it, where only one can be meant."""
     witness: str = ""
-    """What the targets have not done, and who tells it, in words; of `BELOW`."""
+    """The library that shows it, in words; of `NOT_COME`, one that shows the contrary."""
 
 
 @dataclass(slots=True)
@@ -120,7 +116,7 @@ class Graph:
     through: set[int] = field(default_factory=set)
     """They are awaited by way of a process alone that others have asked."""
     below: dict[int, str] = field(default_factory=dict)
-    """They are awaited as NCCL shows it alone, with the evidence."""
+    """They are awaited as libraries show it alone, with the evidence."""
     edges: list[Edge] = field(default_factory=list)
     """Who waits for whom, for people: nothing is decided by them."""
 
@@ -151,7 +147,6 @@ def draw(
             graph.skipped.setdefault(place, group.where)
     _sends(live, graph)
     _kernel_waits(live, graph)
-    _nccl_waits(live, graph)
     for place, where in awaited.items():
         graph.awaited.setdefault(place, where)
     return graph
@@ -528,22 +523,6 @@ def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
             graph.outside |= {place: outside} if outside else {}
             waiter = frozenset((place,))
             graph.edges.append(Edge(waiter, targets, Kind.KERNEL, "", wait.how, None, outside))
-
-
-def _nccl_waits(live: Sequence[RankFacts], graph: Graph) -> None:
-    """What NCCL shows of members whose programs say that all have come."""
-    shown = below(live)
-    for wait in shown.waits:
-        graph.waits |= wait.waiters
-        told = Kind(wait.evidence), wait.group, wait.op, wait.sequence, None, wait.lacks
-        graph.edges.append(Edge(wait.waiters, wait.targets, *told, wait.over))
-    for place, wait in shown.at_fault.items():
-        graph.together.discard(place)
-        if place not in graph.awaited:
-            graph.awaited[place] = wait.group, said(wait, live)
-            graph.below[place] = wait.evidence
-    graph.mismatched |= {p: where for p, where in shown.unlike.items() if p not in graph.mismatched}
-    graph.differs |= shown.differ
 
 
 _ENDS = ("send", "receive", "")

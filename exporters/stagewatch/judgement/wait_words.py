@@ -104,7 +104,6 @@ _LABELS = {
     Kind.NOT_LAUNCHED.value: "not launched by {them}",
     Kind.NOT_BEGUN.value: "not begun on the GPU of {them}",
     Kind.NO_BYTES.value: "{them} {do} not exchange bytes",
-    Kind.BELOW.value: "{them} {do} not come to it, below Python",
     Kind.AMBIGUOUS.value: "two groups of one name",
     Kind.TOGETHER.value: "all have come",
     Kind.ELSEWHERE.value: "not in sight",
@@ -119,7 +118,8 @@ def _plural(ranks: Sequence[RankFacts], one: str, several: str) -> str:
 def _not_come(wait: Wait, who: str, them: str) -> str:
     wait_in = f"{_plural(wait.waiters, 'waits', 'wait')} in"
     where = what(wait.op, wait.sequence, wait.group)
-    return f"{who} {wait_in} {where} for {them}, which {_reached(wait)}"
+    but = f"; {wait.witness} shows {them} in it, too" if wait.witness else ""
+    return f"{who} {wait_in} {where} for {them}, which {_reached(wait)}{but}"
 
 
 def _reached(wait: Wait) -> str:
@@ -196,39 +196,31 @@ def _kernel(wait: Wait, who: str, them: str) -> str:
     return f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {name(wait.op)} for {them}"
 
 
-def _not_launched(wait: Wait, who: str, them: str) -> str:
-    have = _plural(wait.targets, "has", "have")
-    return f"{_in_nccl(wait, who)} for {them}, which {have} not launched it"
-
-
-def _not_begun(wait: Wait, who: str, them: str) -> str:
-    gpus = _plural(wait.targets, "whose GPU has", "whose GPUs have")
-    return f"{_in_nccl(wait, who)} for {them}, {gpus} not begun it"
-
-
-def _no_bytes(wait: Wait, who: str, them: str) -> str:
-    over = f" over {name(wait.over)}" if wait.over else ""
-    part = "'s proxy"
-    lacks = "a buffer" if wait.lacks == "buffer" else "bytes"
-    return f"{_in_nccl(wait, who, part)} for {lacks} of {them}{over}"
-
-
-def _in_nccl(wait: Wait, who: str, part: str = "") -> str:
-    whose = f"{who}{part}" if part and len(wait.waiters) == 1 else who
-    verb = _plural(wait.waiters, "waits", "wait")
-    return f"{whose} {verb} in NCCL, in {what(wait.op, wait.sequence, wait.group)},"
-
-
 def _below(wait: Wait, who: str, them: str) -> str:
     """A program that says something else is told, too."""
     where = what(wait.op, wait.sequence, wait.group)
-    have = _plural(wait.targets, "has", "have")
-    it_waits = f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {them}"
-    inside = any(wait.group in rank.inside for rank in wait.targets)
-    program = _plural(wait.targets, "its program says", "their programs say")
-    it = _plural(wait.targets, "it", "they")
-    but = f"; {program} that {it} {have} entered it" if inside else ""
-    return f"{it_waits}, which {have} {wait.witness}{but}"
+    proxy = "'s proxy" if wait.kind == Kind.NO_BYTES.value and len(wait.waiters) == 1 else ""
+    lacks = {"bytes": "bytes of ", "buffer": "a buffer of "}.get(wait.lacks, "")
+    over = f" over {name(wait.over)}" if wait.over else ""
+    has, is_ = _plural(wait.targets, "has", "have"), _plural(wait.targets, "is", "are")
+    whose = _plural(wait.targets, "whose GPU has", "whose GPUs have")
+    which = {
+        Kind.NOT_LAUNCHED.value: f", which {has} not launched it",
+        Kind.NOT_BEGUN.value: f", {whose} not begun it",
+    }.get(wait.kind, "")
+    ranks = *wait.waiters, *wait.targets
+    entered = which and any(
+        all(group in rank.inside and rank.inside[group].op == wait.op for rank in ranks)
+        for group in wait.targets[0].inside
+    )
+    but = (
+        f", though by {_plural(wait.targets, 'its program it', 'their programs they')} {is_} in it"
+    )
+    tells = f" ({wait.witness})" if wait.witness else ""
+    return (
+        f"{who}{proxy} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {lacks}{them}{over}"
+        f"{which}{tells}{but if entered else ''}"
+    )
 
 
 def _ambiguous(wait: Wait, who: str, _: str) -> str:
@@ -278,10 +270,9 @@ _SAID: dict[str, Callable[[Wait, str, str], str]] = {
     Kind.PEER.value: _peer,
     Kind.ELSEWHERE.value: _elsewhere,
     Kind.KERNEL.value: _kernel,
-    Kind.NOT_LAUNCHED.value: _not_launched,
-    Kind.NOT_BEGUN.value: _not_begun,
-    Kind.NO_BYTES.value: _no_bytes,
-    Kind.BELOW.value: _below,
+    Kind.NOT_LAUNCHED.value: _below,
+    Kind.NOT_BEGUN.value: _below,
+    Kind.NO_BYTES.value: _below,
     Kind.AMBIGUOUS.value: _ambiguous,
     Kind.TOGETHER.value: _together,
     GONE: _gone,

@@ -50,7 +50,7 @@ class Wait:
     over: str = ""
     """The network device that brings nothing."""
     witness: str = ""
-    """What the targets have not done, and who tells it; of `Kind.BELOW`."""
+    """The library that shows it, or the contrary, as an edge has it."""
 
     @property
     def seen(self) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import stagewatch
@@ -83,6 +84,7 @@ def _dumped(file: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     flight_recorder.facts({0: positions})
+    json.dumps([asdict(one) for one in flight_recorder.calls(positions, 0)])
 
 
 def _address_space() -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
 from stagewatch.host.mounts import pin
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.nccl.layout import SIZE, Communicator, CorruptFile, parse
+from stagewatch.ranks.nccl.layout import PLUGIN, SIZE, Communicator, CorruptFile, parse
 from stagewatch.ranks.places import pinned, readable_places
 from stagewatch.ranks.record_directory import GRACE_SECONDS, NCCL_NAME, lock_holder, open_inside
 from stagewatch.record import DEFAULT_DIRECTORY
@@ -120,3 +120,8 @@ def standing(before: ByProcess, now: ByProcess) -> dict[int, tuple[Communicator,
     return {
         pid: tuple(one for one in those if one in before.get(pid, ())) for pid, those in now.items()
     }
+
+
+def by_others(communicators: Iterable[Communicator]) -> tuple[Communicator, ...]:
+    """Those that others than the plugin tell of; they were asked once."""
+    return tuple(one for one in communicators if one.witness != PLUGIN)

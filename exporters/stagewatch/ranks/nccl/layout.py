@@ -37,6 +37,8 @@ IDLE, CALLED, LAUNCHED, BEGUN = "idle", "called", "launched", "begun"
 """How far the operation is: all that was launched has ended; the program is inside of NCCL's call;
 its kernel waits for the GPU; it runs."""
 STATES = (IDLE, CALLED, LAUNCHED, BEGUN)
+PLUGIN, FLIGHT_RECORDER, RAS = "plugin", "flight_recorder", "ras"
+"""Who tells of a communicator: our profiler plugin, PyTorch's flight recorder, NCCL's RAS."""
 RECEIVE, CREDIT, NETWORK = "receive", "credit", "network"
 """What a transfer waits for: bytes of the peer; that the peer says where they may go; that the
 network has sent what it has."""
@@ -74,9 +76,10 @@ class Communicator:
     sequence: int
     """The how manyth collective of the communicator; of a send or receive, those before it."""
     size: int
-    """Bytes of it on this rank."""
+    """Of it on this rank, in bytes, or, by the flight recorder, in elements."""
     state: str
     transfers: tuple[Transfer, ...] = ()
+    witness: str = PLUGIN
 
     @property
     def open(self) -> bool:

@@ -1,0 +1,73 @@
+"""PyTorch's debug server: a rank that runs one tells what its flight recorder holds.
+
+`torch.distributed.debug.start_debug_server`, from PyTorch 2.10 on, has each rank listen on a port
+that it chooses, on all addresses; `WorkerServer.cpp` of PyTorch has what may be asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stagewatch.incidents.talk import Talk, listeners
+
+DEADLINE_SECONDS = 1.0
+"""For one question."""
+MAX_SOCKETS = 4
+"""Tried of a process."""
+HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
+"""The flight recorder of NCCL, or of whatever else: the first one that the server has."""
+
+
+def find(target: Mapping[str, Any]) -> str:
+    """Where to ask for the flight recorder of a process; empty if it runs no server.
+
+    What listens on all addresses of version 6 is asked what it has, but for the store that ranks
+    meet in.  Only a process whose descriptors this one may see is asked.
+    """
+    mine = _sockets(target["pid"]) if target["reachable"] else set()
+    meeting = target["environ"].get("MASTER_PORT")
+    ports = [
+        port
+        for address, port, inode in listeners(target["uid"])
+        if inode in mine and address == "::1" and str(port) != meeting
+    ]
+    for port in ports[:MAX_SOCKETS] if mine else ():
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            known = json.loads(_ask(port, "GET", ""))
+            if found := next((one for one in HANDLERS if one in known), ""):
+                return f"{port}/{found}"
+    return ""
+
+
+def load(where: str) -> Any:
+    """What the flight recorder holds.  Raises `OSError`, and anything where it is damaged."""
+    port, _, handler = where.partition("/")
+    return json.loads(_ask(int(port), "POST", handler))
+
+
+def _ask(port: int, method: str, handler: str) -> bytes:
+    with contextlib.closing(Talk(("::1", port), DEADLINE_SECONDS)) as talk:
+        question = f"{method} /handler/{handler} HTTP/1.0\r\nContent-Length: 0\r\n\r\n"
+        talk.send(question.encode())
+        while talk.receive():
+            pass
+        head, _, body = bytes(talk.received).partition(b"\r\n\r\n")
+    if head.split()[1:2] != [b"200"]:
+        raise OSError(0, "its debug server refuses to tell")
+    return body
+
+
+def _sockets(pid: int) -> set[str]:
+    """The inodes of the sockets of a process; empty of one that this process may not look into."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                link = os.readlink(descriptor)  # noqa: PTH115
+                found |= {link[8:-1]} if link.startswith("socket:[") else set()
+    return found
