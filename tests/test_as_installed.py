@@ -24,6 +24,7 @@ from tests.as_installed import (
     INSTALLATIONS,
     Installation,
     as_user,
+    hold_socket,
     need_users,
     start,
     status,
@@ -160,26 +161,32 @@ class Installed:
     how: Installation
     agent: NodeAgent
 
+    children: Children
+
     @property
     def keeper(self) -> psutil.Process:
-        """The process that keeps the privileges."""
-        [found] = [
-            child
-            for child in psutil.Process(self.agent.process.pid).children()
-            if "stagewatch.core.privileges.keeper_child" in child.cmdline()
-        ]
-        return found
+        """The process that keeps the privileges: a child of the agent's, or a unit of its own."""
+
+        def found() -> psutil.Process | None:
+            uid = psutil.Process(self.agent.process.pid).uids().real
+            name = "stagewatch.core.privileges.keeper_child"
+            told = psutil.process_iter(["uids", "cmdline"])
+            keepers = {
+                one.pid: one
+                for one in told
+                if one.info["uids"].real == uid and name in (one.info["cmdline"] or ())
+            }
+            # What it forks has its command line.
+            first = [one for one in keepers.values() if one.ppid() not in keepers]
+            return first[0] if len(first) == 1 else None
+
+        return wait_for(found, "a keeper of privileges")
 
 
 @pytest.fixture(scope="module")
 def blind(node: Node) -> Iterator[NodeAgent]:
     """An agent of the unit's user that was given no capability."""
-    how = replace(
-        systemd(),
-        command=tuple(
-            re.sub(r"(caps|bounding-set)=.*", r"\1=-all", part) for part in systemd().command
-        ),
-    )
+    how = replace(systemd(), keeper=())
     (directory := node.directory / "blind").mkdir()
     agent = NodeAgent(directory, *arguments(directory), "--record-dir", str(node.root.ranks))
     with Children() as children:
@@ -212,7 +219,7 @@ def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]
     (directory / "incidents").chmod(0o1777)
     with Children() as children:
         start(how, agent, children, FIRST_UID + 10 + list(INSTALLATIONS).index(how.name))
-        yield Installed(how, agent)
+        yield Installed(how, agent, children)
 
 
 pytestmark = [pytest.mark.xdist_group("as_installed"), pytest.mark.timeout(600)]
@@ -288,7 +295,8 @@ def test_who_has_capabilities_has_no_socket_and_no_more_calls_than_it_needs(
 ) -> None:
     wanted = sum(1 << number for number in capabilities.NAMES)
     keeper = installed.keeper
-    everybody = psutil.Process(installed.agent.process.pid).children(recursive=True)
+    agents = psutil.Process(installed.agent.process.pid).children(recursive=True)
+    everybody = {keeper, *keeper.children(recursive=True), *agents}
     able = [one for one in everybody if int(status(one.pid)["CapPrm"], 16)]
     started = {one.pid for one in everybody if one.ppid() == keeper.pid}
     assert {one.pid for one in able} == {keeper.pid, *started}
@@ -313,13 +321,36 @@ def test_a_child_with_privileges_is_started_anew(installed: Installed) -> None:
     )
 
 
-def test_without_its_keeper_the_agent_ends_to_be_begun_anew(installed: Installed) -> None:
-    """The last one: systemd and engines start it again."""
-    keeper = installed.keeper
-    for child in (*keeper.children(), keeper):
-        child.kill()
-    wait_for(lambda: installed.agent.process.poll() is not None, "the end of the agent")
-    assert "the keeper of privileges has ended" in installed.agent.log.read_text()
+def test_the_agent_lives_on_without_its_keeper_or_is_begun_anew(
+    node: Node, installed: Installed
+) -> None:
+    """The last one: engines start an agent again."""
+    agent, keeper = installed.agent, installed.keeper
+    if not installed.how.keeper:
+        for child in (*keeper.children(), keeper):
+            child.kill()
+        wait_for(lambda: agent.process.poll() is not None, "the end of the agent")
+        assert "the keeper of privileges has ended" in agent.log.read_text()
+        return
+    keeper.kill()
+    wait_for(lambda: installed.keeper.pid != keeper.pid, "another keeper")
+    holder, socket = psutil.Process(installed.keeper.ppid()), agent.directory / "keeper"
+    socket.unlink()
+    for one in (holder, installed.keeper):
+        one.kill()
+    wait_for(lambda: agent.value("stagewatch_processes_denied"), "processes that are denied")
+    for collector in ("rank_io", "net", "clock"):
+        wait_for(
+            lambda name=collector: agent.value("stagewatch_collector_success", collector=name) == 0,  # type: ignore[misc]
+            f"{collector} fails",
+        )
+    page = agent.get("/")[1]
+    assert "processes of other users cannot be read" in page
+    assert f"the keeper of privileges cannot be reached at {socket}: " in page
+    assert agent.value("rl_rank_step", job_id=node.jobs[0]), "what can be seen is shown"
+    hold_socket(installed.how, agent.directory, installed.children)
+    wait_for(lambda: agent.value("stagewatch_processes_denied") == 0, "it reads again", limit=90)
+    assert agent.process.poll() is None
 
 
 @pytest.mark.parametrize("command", ["inspect", "check-config"])
