@@ -167,18 +167,23 @@ class Installed:
     def keeper(self) -> psutil.Process:
         """The process that keeps the privileges: a child of the agent's, or a unit of its own."""
 
+        socket = str(self.agent.directory / "keeper")
+
         def found() -> psutil.Process | None:
-            uid = psutil.Process(self.agent.process.pid).uids().real
-            name = "stagewatch.core.privileges.keeper_child"
-            told = psutil.process_iter(["uids", "cmdline"])
-            keepers = {
-                one.pid: one
-                for one in told
-                if one.info["uids"].real == uid and name in (one.info["cmdline"] or ())
+            told = {
+                one.pid: (one, one.info["ppid"], one.info["cmdline"] or ())
+                for one in psutil.process_iter(["ppid", "cmdline"])
             }
-            # What it forks has its command line.
-            first = [one for one in keepers.values() if one.ppid() not in keepers]
-            return first[0] if len(first) == 1 else None
+            # What it forks has its command line, but not its parent.
+            parents = {pid for pid, (*_, command) in told.items() if socket in command}
+            parents.add(self.agent.process.pid)
+            name = "stagewatch.core.privileges.keeper_child"
+            keepers = [
+                one
+                for one, parent, command in told.values()
+                if parent in parents and name in command
+            ]
+            return keepers[0] if keepers else None
 
         return wait_for(found, "a keeper of privileges")
 

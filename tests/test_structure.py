@@ -99,7 +99,11 @@ def test_arrows_point_one_way() -> None:
             if mine == CONTEXT:
                 allowed = other in CONTEXT_PARTS
             elif other == CONTEXT:
-                allowed = mine in SUBJECTS | {"incidents", "keeper", "node"}  # these need the judgement
+                allowed = mine in SUBJECTS | {
+                    "incidents",
+                    "keeper",
+                    "node",
+                }  # these need the judgement
             elif (mine, other) in CONTRACTS:
                 allowed = used.split(".")[2] in CONTRACTS[mine, other]
             else:
