@@ -36,19 +36,26 @@ from tests.running import clean_environ
 from tests.waiting import wait_for
 
 RECORDED = """
-import os, socket, subprocess, sys, time, stagewatch
+import json, os, socket, subprocess, sys, time, stagewatch
+os.umask(0o022)
+done = {"coll": "AllReduce", "coll_msg_size_bytes": 1 << 20, "coll_exec_time_us": 9}
+told = {"header": {"id": "0x1", "rank": 0, "n_ranks": 2}, "metadata": {"pid": os.getpid()}}
+inspector = open(f"{sys.argv[3]}/node-pid{os.getpid()}.log", "w")
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
 child = subprocess.Popen(["setpriv", "--pdeathsig=KILL", "sleep", "600"])
 stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
 step = 0
 while True:
     step += 1
+    print(json.dumps(told | {"coll_perf": done | {"coll_sn": step}}), file=inspector, flush=True)
     with stagewatch.stage("train", step=step):
         open("/dev/null", "wb", buffering=0).write(bytes(1 << 20))
         time.sleep(0.05)
 """
 UNRECORDED = """
-import socket, sys, time
+import os, socket, sys, time
+os.umask(0o077)
+open(f"{sys.argv[2]}/node-pid{os.getpid()}.log", "w").close()
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 while True:
     open("/dev/null", "wb", buffering=0).write(bytes(1 << 20))
@@ -116,10 +123,13 @@ def node() -> Iterator[Node]:
     jobs = (f"recorded-{number}", str(number + 7_000_000), f"hangs-{number}")
     with (
         tempfile.TemporaryDirectory(prefix="sw-", ignore_cleanup_errors=True) as name,
+        tempfile.TemporaryDirectory(prefix="sw-", dir="/dev/shm") as inspector,
         Children() as children,
     ):
         directory = Path(name)
-        directory.chmod(0o1777)
+        for path in (name, inspector):
+            Path(path).chmod(0o1777)
+        (directory / "nccl").symlink_to(inspector)
         (directory / "root").mkdir()
         root = NodeAgent(directory / "root", *arguments(directory / "root"))
         root.ranks.chmod(0o1777)
@@ -128,8 +138,8 @@ def node() -> Iterator[Node]:
         wait_for(lambda: (directory / "peer.log").read_text().endswith("\n"), "a port to talk to")
         port = (directory / "peer.log").read_text().strip()
         for uid, code, given, more in (
-            (FIRST_UID, RECORDED, (jobs[0], port), {"STAGEWATCH_DIR": str(root.ranks)}),
-            (FIRST_UID + 1, UNRECORDED, (port,),
+            (FIRST_UID, RECORDED, (jobs[0], port, inspector), {"STAGEWATCH_DIR": str(root.ranks)}),
+            (FIRST_UID + 1, UNRECORDED, (port, inspector),
              {"RANK": "1", "WORLD_SIZE": "2", "SLURM_JOB_ID": jobs[1]}),
             (FIRST_UID, HANGS, (jobs[2], port, str(directory / "plugin")),
              {"STAGEWATCH_DIR": str(root.ranks)}),
@@ -151,6 +161,7 @@ def arguments(directory: Path) -> list[str]:
     return [
         *("--collector.kmsg.state-file", str(directory / "kmsg.json")),
         *("--collector.incidents.dir", str(directory / "incidents")),
+        *("--collector.nccl-inspector.dir", str((directory.parent / "nccl").resolve())),
     ]
 
 
@@ -243,6 +254,7 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
             ("rl_rank_stack_frame_info", node.jobs[2]),
             ("rl_rank_waits_for", node.jobs[2]),
             ("rl_rank_nccl_operation", node.jobs[2]),
+            ("rl_rank_nccl_operation_seconds", node.jobs[0]),
         )
     }
     seen: list[set[tuple[str, frozenset[tuple[str, str]]]]] = [set(), set()]
@@ -282,6 +294,14 @@ def test_every_collector_succeeds_that_does_as_root(node: Node, installed: Insta
             lambda name=name: node.root.value(name) == installed.agent.value(name),  # type: ignore[misc]
             f"the same {name}",
         )
+
+
+def test_a_file_that_its_user_keeps_for_himself_is_counted(
+    node: Node, installed: Installed
+) -> None:
+    name = "stagewatch_nccl_inspector_unreadable"
+    wait_for(lambda: node.root.value(name) == 0, "root reads it")
+    wait_for(lambda: installed.agent.value(name) == 1, "the agent tells that it may not")
 
 
 def test_the_process_with_the_socket_has_no_capability(installed: Installed) -> None:
