@@ -16,6 +16,7 @@ units=/etc/systemd/system
 faults=/var/lib/stagewatch-faults
 mount=run-stagewatch-ranks.mount
 port=stagewatch-node.socket
+keeper="stagewatch-keeper.socket stagewatch-keeper.service" # has the node agent's privileges
 agents=
 uninstall=
 purge=
@@ -62,7 +63,7 @@ if [ "$uninstall" ]; then
         echo "install: end them first: stagewatch fault clear --all" >&2
         exit 1
     done
-    for unit in $port stagewatch-node.service stagewatch-slurm.service stagewatch-judge.service; do
+    for unit in $port stagewatch-node.service $keeper stagewatch-slurm.service stagewatch-judge.service; do
         [ -e $units/$unit ] || continue
         if running; then systemctl disable --now $unit; fi
         rm $units/$unit
@@ -108,7 +109,9 @@ for agent in $agents; do
     [ -e "/etc/stagewatch/$agent.env" ] ||
         install -D -m 644 "deploy/systemd/$agent.env" "/etc/stagewatch/$agent.env"
     install -D -m 644 "deploy/systemd/$unit" "$units/$unit"
-    if [ $agent = node ]; then install -m 644 deploy/systemd/$mount deploy/systemd/$port $units; fi
+    if [ $agent = node ]; then
+        for more in $mount $port $keeper; do install -m 644 "deploy/systemd/$more" $units; done
+    fi
     reload
     if running && [ "$start" ] && [ $agent = node ]; then own_memory; fi
     if running && [ "$start" ]; then

@@ -20,12 +20,13 @@ import yaml
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
+from tests import unit_filter
 from tests.deploy.engine import ROOT, need
 from tests.node_agent import NodeAgent
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
-_UNIT = ROOT / "deploy" / "systemd" / "stagewatch-node.service"
+_UNITS = ROOT / "deploy" / "systemd"
 _ENTRYPOINT = "deploy/docker/entrypoint.sh"
 _LIMITS = {"LimitNOFILE": "nofile", "LimitCORE": "core", "LimitNPROC": "nproc", "TasksMax": "nproc"}
 
@@ -50,6 +51,27 @@ exec "$@"
 """
 
 
+HOLDS = """
+import os, pwd, select, socket, sys
+path, user, mode, *command = sys.argv[1:]
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(path)
+os.chown(path, pwd.getpwnam(user).pw_uid, -1)
+os.chmod(path, int(mode, 8))
+listener.listen()
+while True:
+    select.select([listener], [], [])
+    service = os.fork()
+    if service == 0:
+        os.dup2(listener.fileno(), 3)
+        os.set_inheritable(3, True)
+        os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+        os.execvp(command[0], command)
+    os.waitpid(service, 0)
+"""
+"""Holds a socket and starts a service when somebody connects, as systemd does."""
+
+
 @dataclass(frozen=True)
 class Installation:
     """How one of the shipped files has the node agent started."""
@@ -60,6 +82,8 @@ class Installation:
     """What sets the rest, then the agent with its arguments."""
     environ: dict[str, str] = field(default_factory=dict)
     container: bool = False
+    keeper: tuple[str, ...] = ()
+    """The same of the unit that keeps the privileges, behind its socket's user and mode."""
 
 
 def _capabilities(text: str) -> str:
@@ -68,11 +92,20 @@ def _capabilities(text: str) -> str:
     return ",".join(["-all", *(f"+{name}" for name in names)])
 
 
-def systemd() -> Installation:
-    """By the unit."""
-    lines = [line for line in _UNIT.read_text().splitlines() if not line.startswith("#")]
-    set_to = {name: value for name, _, value in (line.partition("=") for line in lines) if value}
-    ambient = _capabilities(set_to["AmbientCapabilities"])
+def unit(name: str) -> dict[str, str]:
+    """What a unit sets; what it sets several times, a line each."""
+    told: dict[str, str] = {}
+    for line in (_UNITS / name).read_text().splitlines():
+        key, is_set, value = line.partition("=")
+        if is_set and not key.startswith("#"):
+            told[key] = f"{told[key]}\n{value}" if key in told else value
+    return told
+
+
+def _service(name: str) -> tuple[str, ...]:
+    """The command of a unit with the user, capabilities, limits and system calls that it sets."""
+    set_to = unit(name)
+    ambient = _capabilities(set_to.get("AmbientCapabilities", ""))
     command = ["setpriv", f"--reuid={set_to['User']}", f"--regid={set_to['Group']}"]
     command += ["--init-groups", f"--bounding-set={_capabilities(set_to['CapabilityBoundingSet'])}"]
     command += [f"--inh-caps={ambient}", f"--ambient-caps={ambient}"]
@@ -81,10 +114,20 @@ def systemd() -> Installation:
     limits = [f"--{_LIMITS[name]}={value}" for name, value in set_to.items() if name in _LIMITS]
     if limits:
         command = ["prlimit", *limits, *command]
-    agent = set_to["ExecStart"].split()[1:]
-    return Installation(
-        "systemd", set_to["User"], (*command, sys.executable, "-m", "stagewatch.cli", *agent)
-    )
+    if unit_filter.available():
+        filters = set_to["SystemCallFilter"]
+        command += [sys.executable, "-m", "tests.unit_filter", filters]
+    return (*command, sys.executable, "-m", "stagewatch.cli", *set_to["ExecStart"].split()[1:])
+
+
+def systemd() -> Installation:
+    """By the units."""
+    agent, keeper = "stagewatch-node.service", "stagewatch-keeper.service"
+    assert unit(agent)["User"] == unit(keeper)["User"]
+    held = unit("stagewatch-keeper.socket")
+    assert f"--keeper={held['ListenSequentialPacket']}" in unit(agent)["ExecStart"].split()
+    behind = (held["SocketUser"], held["SocketMode"], *_service(keeper))
+    return Installation("systemd", unit(agent)["User"], _service(agent), keeper=behind)
 
 
 def _container(
@@ -157,23 +200,36 @@ def start(
         (scratch / name).write_text("\n".join([*known, f"{installation.user}:x:{line}", ""]))
     for path in (scratch, agent.ranks, agent.faults):
         path.chmod(0o1777)
+    reached = []
+    if installation.keeper:
+        hold_socket(installation, scratch, children)
+        reached = ["--keeper", str(scratch / "keeper")]
     agent.port = free_port()
     agent.process = children.start(
         in_namespace(
             scratch,
             *installation.command,
             *("--listen", f"127.0.0.1:{agent.port}"),
+            *reached,
             *agent.arguments,
             container=installation.container,
         ),
         log=agent.log,
-        environ=clean_environ(
-            {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-            | installation.environ
-            | environ
-        ),
+        environ=_environ() | installation.environ | environ,
     )
     wait_for(agent.healthy, "the agent answers")
+
+
+def hold_socket(installation: Installation, scratch: Path, children: Children) -> None:
+    """Hold the keeper's socket; who connects to it has the keeper started."""
+    held = [sys.executable, "-c", HOLDS, str(scratch / "keeper"), *installation.keeper]
+    log = scratch / "keeper.log"
+    children.start(in_namespace(scratch, *held), log=log, environ=_environ())
+    wait_for((scratch / "keeper").exists, "the socket of the keeper")
+
+
+def _environ() -> dict[str, str]:
+    return clean_environ({"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
 
 
 def status(pid: int, task: int | None = None) -> dict[str, str]:

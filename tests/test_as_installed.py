@@ -24,6 +24,7 @@ from tests.as_installed import (
     INSTALLATIONS,
     Installation,
     as_user,
+    hold_socket,
     need_users,
     start,
     status,
@@ -35,19 +36,26 @@ from tests.running import clean_environ
 from tests.waiting import wait_for
 
 RECORDED = """
-import os, socket, subprocess, sys, time, stagewatch
+import json, os, socket, subprocess, sys, time, stagewatch
+os.umask(0o022)
+done = {"coll": "AllReduce", "coll_msg_size_bytes": 1 << 20, "coll_exec_time_us": 9}
+told = {"header": {"id": "0x1", "rank": 0, "n_ranks": 2}, "metadata": {"pid": os.getpid()}}
+inspector = open(f"{sys.argv[3]}/node-pid{os.getpid()}.log", "w")
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
 child = subprocess.Popen(["setpriv", "--pdeathsig=KILL", "sleep", "600"])
 stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
 step = 0
 while True:
     step += 1
+    print(json.dumps(told | {"coll_perf": done | {"coll_sn": step}}), file=inspector, flush=True)
     with stagewatch.stage("train", step=step):
         open("/dev/null", "wb", buffering=0).write(bytes(1 << 20))
         time.sleep(0.05)
 """
 UNRECORDED = """
-import socket, sys, time
+import os, socket, sys, time
+os.umask(0o077)
+open(f"{sys.argv[2]}/node-pid{os.getpid()}.log", "w").close()
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 while True:
     open("/dev/null", "wb", buffering=0).write(bytes(1 << 20))
@@ -115,10 +123,13 @@ def node() -> Iterator[Node]:
     jobs = (f"recorded-{number}", str(number + 7_000_000), f"hangs-{number}")
     with (
         tempfile.TemporaryDirectory(prefix="sw-", ignore_cleanup_errors=True) as name,
+        tempfile.TemporaryDirectory(prefix="sw-", dir="/dev/shm") as inspector,
         Children() as children,
     ):
         directory = Path(name)
-        directory.chmod(0o1777)
+        for path in (name, inspector):
+            Path(path).chmod(0o1777)
+        (directory / "nccl").symlink_to(inspector)
         (directory / "root").mkdir()
         root = NodeAgent(directory / "root", *arguments(directory / "root"))
         root.ranks.chmod(0o1777)
@@ -127,8 +138,8 @@ def node() -> Iterator[Node]:
         wait_for(lambda: (directory / "peer.log").read_text().endswith("\n"), "a port to talk to")
         port = (directory / "peer.log").read_text().strip()
         for uid, code, given, more in (
-            (FIRST_UID, RECORDED, (jobs[0], port), {"STAGEWATCH_DIR": str(root.ranks)}),
-            (FIRST_UID + 1, UNRECORDED, (port,),
+            (FIRST_UID, RECORDED, (jobs[0], port, inspector), {"STAGEWATCH_DIR": str(root.ranks)}),
+            (FIRST_UID + 1, UNRECORDED, (port, inspector),
              {"RANK": "1", "WORLD_SIZE": "2", "SLURM_JOB_ID": jobs[1]}),
             (FIRST_UID, HANGS, (jobs[2], port, str(directory / "plugin")),
              {"STAGEWATCH_DIR": str(root.ranks)}),
@@ -150,6 +161,7 @@ def arguments(directory: Path) -> list[str]:
     return [
         *("--collector.kmsg.state-file", str(directory / "kmsg.json")),
         *("--collector.incidents.dir", str(directory / "incidents")),
+        *("--collector.nccl-inspector.dir", str((directory.parent / "nccl").resolve())),
     ]
 
 
@@ -160,26 +172,37 @@ class Installed:
     how: Installation
     agent: NodeAgent
 
+    children: Children
+
     @property
     def keeper(self) -> psutil.Process:
-        """The process that keeps the privileges."""
-        [found] = [
-            child
-            for child in psutil.Process(self.agent.process.pid).children()
-            if "stagewatch.core.privileges.keeper_child" in child.cmdline()
-        ]
-        return found
+        """The process that keeps the privileges: a child of the agent's, or a unit of its own."""
+
+        socket = str(self.agent.directory / "keeper")
+
+        def found() -> psutil.Process | None:
+            told = {
+                one.pid: (one, one.info["ppid"], one.info["cmdline"] or ())
+                for one in psutil.process_iter(["ppid", "cmdline"])
+            }
+            # What it forks has its command line, but not its parent.
+            parents = {pid for pid, (*_, command) in told.items() if socket in command}
+            parents.add(self.agent.process.pid)
+            name = "stagewatch.core.privileges.keeper_child"
+            keepers = [
+                one
+                for one, parent, command in told.values()
+                if parent in parents and name in command
+            ]
+            return keepers[0] if keepers else None
+
+        return wait_for(found, "a keeper of privileges")
 
 
 @pytest.fixture(scope="module")
 def blind(node: Node) -> Iterator[NodeAgent]:
     """An agent of the unit's user that was given no capability."""
-    how = replace(
-        systemd(),
-        command=tuple(
-            re.sub(r"(caps|bounding-set)=.*", r"\1=-all", part) for part in systemd().command
-        ),
-    )
+    how = replace(systemd(), keeper=())
     (directory := node.directory / "blind").mkdir()
     agent = NodeAgent(directory, *arguments(directory), "--record-dir", str(node.root.ranks))
     with Children() as children:
@@ -212,7 +235,7 @@ def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]
     (directory / "incidents").chmod(0o1777)
     with Children() as children:
         start(how, agent, children, FIRST_UID + 10 + list(INSTALLATIONS).index(how.name))
-        yield Installed(how, agent)
+        yield Installed(how, agent, children)
 
 
 pytestmark = [pytest.mark.xdist_group("as_installed"), pytest.mark.timeout(600)]
@@ -231,6 +254,7 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
             ("rl_rank_stack_frame_info", node.jobs[2]),
             ("rl_rank_waits_for", node.jobs[2]),
             ("rl_rank_nccl_operation", node.jobs[2]),
+            ("rl_rank_nccl_operation_seconds", node.jobs[0]),
         )
     }
     seen: list[set[tuple[str, frozenset[tuple[str, str]]]]] = [set(), set()]
@@ -272,6 +296,14 @@ def test_every_collector_succeeds_that_does_as_root(node: Node, installed: Insta
         )
 
 
+def test_a_file_that_its_user_keeps_for_himself_is_counted(
+    node: Node, installed: Installed
+) -> None:
+    name = "stagewatch_nccl_inspector_unreadable"
+    wait_for(lambda: node.root.value(name) == 0, "root reads it")
+    wait_for(lambda: installed.agent.value(name) == 1, "the agent tells that it may not")
+
+
 def test_the_process_with_the_socket_has_no_capability(installed: Installed) -> None:
     pid = installed.agent.process.pid
     listening = [one for one in psutil.Process(pid).net_connections() if one.status == "LISTEN"]
@@ -288,7 +320,8 @@ def test_who_has_capabilities_has_no_socket_and_no_more_calls_than_it_needs(
 ) -> None:
     wanted = sum(1 << number for number in capabilities.NAMES)
     keeper = installed.keeper
-    everybody = psutil.Process(installed.agent.process.pid).children(recursive=True)
+    agents = psutil.Process(installed.agent.process.pid).children(recursive=True)
+    everybody = {keeper, *keeper.children(recursive=True), *agents}
     able = [one for one in everybody if int(status(one.pid)["CapPrm"], 16)]
     started = {one.pid for one in everybody if one.ppid() == keeper.pid}
     assert {one.pid for one in able} == {keeper.pid, *started}
@@ -313,13 +346,36 @@ def test_a_child_with_privileges_is_started_anew(installed: Installed) -> None:
     )
 
 
-def test_without_its_keeper_the_agent_ends_to_be_begun_anew(installed: Installed) -> None:
-    """The last one: systemd and engines start it again."""
-    keeper = installed.keeper
-    for child in (*keeper.children(), keeper):
-        child.kill()
-    wait_for(lambda: installed.agent.process.poll() is not None, "the end of the agent")
-    assert "the keeper of privileges has ended" in installed.agent.log.read_text()
+def test_the_agent_lives_on_without_its_keeper_or_is_begun_anew(
+    node: Node, installed: Installed
+) -> None:
+    """The last one: engines start an agent again."""
+    agent, keeper = installed.agent, installed.keeper
+    if not installed.how.keeper:
+        for child in (*keeper.children(), keeper):
+            child.kill()
+        wait_for(lambda: agent.process.poll() is not None, "the end of the agent")
+        assert "the keeper of privileges has ended" in agent.log.read_text()
+        return
+    keeper.kill()
+    wait_for(lambda: installed.keeper.pid != keeper.pid, "another keeper")
+    holder, socket = psutil.Process(installed.keeper.ppid()), agent.directory / "keeper"
+    socket.unlink()
+    for one in (holder, installed.keeper):
+        one.kill()
+    wait_for(lambda: agent.value("stagewatch_processes_denied"), "processes that are denied")
+    for collector in ("rank_io", "net", "clock"):
+        wait_for(
+            lambda name=collector: agent.value("stagewatch_collector_success", collector=name) == 0,  # type: ignore[misc]
+            f"{collector} fails",
+        )
+    page = agent.get("/")[1]
+    assert "processes of other users cannot be read" in page
+    assert f"the keeper of privileges cannot be reached at {socket}: " in page
+    assert agent.value("rl_rank_step", job_id=node.jobs[0]), "what can be seen is shown"
+    hold_socket(installed.how, agent.directory, installed.children)
+    wait_for(lambda: agent.value("stagewatch_processes_denied") == 0, "it reads again", limit=90)
+    assert agent.process.poll() is None
 
 
 @pytest.mark.parametrize("command", ["inspect", "check-config"])

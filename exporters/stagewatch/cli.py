@@ -176,6 +176,10 @@ _COMMANDS = {
         "report on an injected fault, or on failures and recoveries",
     ),
     "assets": ("stagewatch.assets", "write out the alert rules and dashboards"),
+    "keeper": (
+        "stagewatch.keeper",
+        "keep the privileges of the node agent's service; started by systemd",
+    ),
 }
 """Module and help of the subcommands other than the agents.
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagewatch.core.adjtimex import adjtimex
 from stagewatch.core.children.helper import Helper
 from stagewatch.core.children.start import Child, Start, plainly
-from stagewatch.core.config import address, option
+from stagewatch.core.config import address, option, path
 from stagewatch.core.context import AgentOptions
 from stagewatch.core.findings import Findings
 from stagewatch.core.privileges.keeper import Keeper, keep
@@ -52,6 +53,12 @@ class NodeOptions(AgentOptions):
     )
     proc: Path = option(Path("/proc"), "where the process filesystem is mounted")
     sys: Path = option(Path("/sys"), "where sysfs is mounted")
+    keeper: Path | None = option(
+        None,
+        "socket of `stagewatch keeper`, which looks at processes of other users for this agent; "
+        "without it the agent does so with the privileges that it was started with",
+        parse=path,
+    )
 
     def title(self) -> str:
         """What the status page calls this node."""
@@ -92,6 +99,11 @@ class NodeContext:
         """Opens the kernel's log, where the agent itself may not."""
         return None if self.keeper is None else self.keeper.open_kernel_log
 
+    @property
+    def read_clock(self) -> Callable[[], tuple[int, ...]]:
+        """Reads the kernel's clock, which the agent itself may not where a keeper does."""
+        return adjtimex if self.keeper is None else self.keeper.read_clock
+
     def close(self) -> None:
         """End the helper process with its workers, and close stage records and sockets."""
         self.helper.close()
@@ -102,17 +114,17 @@ class NodeContext:
             self.keeper.close()
 
 
-def privileged_children(options: NodeOptions) -> dict[str, Child]:
+def privileged_children(proc: Path) -> dict[str, Child]:
     """All that may be started with the agent's privileges, by a name for its keeper.
 
     Whoever takes the agent over can ask these children whatever they answer.
     """
-    return {"reader": reader(options.proc), "stacks": taker(py_spy()), "waits": READER}
+    return {"reader": reader(proc), "stacks": taker(py_spy()), "waits": READER}
 
 
 def node_context(options: NodeOptions) -> NodeContext:
     """The shared parts, out of the agent's options; without its privileges from here on."""
-    keeper = keep(privileged_children(options))
+    keeper = keep(privileged_children(options.proc), options.keeper)
     files = GuardedFiles(options.proc, start=plainly if keeper is None else keeper.start)
     proc = Procfs(options.proc, None if keeper is None else files)
     records = records_of_node(options.record_dir, proc)

@@ -6,7 +6,6 @@ import ctypes
 
 import pytest
 
-from stagewatch.clock import collector as clock
 from stagewatch.clock.collector import (
     MAX_ERROR,
     OFFSET,
@@ -15,6 +14,7 @@ from stagewatch.clock.collector import (
     ClockState,
     read_clock,
 )
+from stagewatch.core import adjtimex
 from stagewatch.core.errors import SourceError
 from tests.golden import assert_golden
 
@@ -48,7 +48,7 @@ def test_this_kernels_clock_is_read() -> None:
 
 def test_the_structure_is_as_large_as_the_kernels() -> None:
     """`sizeof(struct timex)` of 64-bit Linux; a shorter one would be written beyond its end."""
-    assert ctypes.sizeof(clock._Timex) == 208
+    assert ctypes.sizeof(adjtimex._Timex) == 208
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import urllib.request
@@ -16,8 +15,9 @@ import pytest
 from stagewatch.demo.stack import free_port
 from stagewatch.incidents import libraries_child
 from stagewatch.ranks import stacks_child
+from stagewatch.ranks.waits import child as waits_child
 from stagewatch.record import DEFAULT_DIRECTORY
-from tests.as_installed import need_users
+from tests.as_installed import need_users, unit
 from tests.deploy.engine import (
     CERTIFICATES,
     ROOT,
@@ -29,37 +29,19 @@ from tests.deploy.engine import (
 )
 from tests.waiting import wait_for
 
-EXPOSURE = {"node": 32, "slurm": 20, "judge": 14}
-"""Tenths of the most that `systemd-analyze security` may find, out of 100."""
-CAPABILITIES = 1 << 2 | 1 << 19 | 1 << 34
-"""CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE and CAP_SYSLOG, which a child takes over."""
+EXPOSURE = {"node": 20, "keeper": 26, "slurm": 20, "judge": 14}
+"""Tenths of the most that `systemd-analyze security` may find, out of 100.  Only the keeper, which
+has no socket that others reach, has capabilities."""
+AGENTS = ("node", "slurm", "judge")
 SOURCES = ("alerts", "dashboards", "deploy", "exporters", "pyproject.toml", "README.md", "LICENSE")
 
 
-SOCKET_OWNER = 26
-"""The same of the node agent's process that listens, which has no capability left; the rest is that
-it serves a network, and sees devices and processes as they are."""
-
-
-@pytest.mark.parametrize("agent", EXPOSURE)
-def test_the_unit_exposes_little(agent: str) -> None:
-    assert_exposes(ROOT / "deploy" / "systemd" / f"stagewatch-{agent}.service", EXPOSURE[agent])
-
-
-def test_the_process_that_listens_exposes_less(tmp_path: Path) -> None:
-    """The unit without what a child takes over: test_as_installed shows that nothing is left."""
-    text = (ROOT / "deploy" / "systemd" / "stagewatch-node.service").read_text()
-    text = re.sub(r"^AmbientCapabilities=.*\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^(CapabilityBoundingSet=).*$", r"\1", text, flags=re.MULTILINE)
-    (unit := tmp_path / "stagewatch-node.service").write_text(text)
-    assert_exposes(unit, SOCKET_OWNER)
-
-
-def assert_exposes(unit: Path, most: int) -> None:
+@pytest.mark.parametrize("name", EXPOSURE)
+def test_the_unit_exposes_little(name: str) -> None:
     need("systemd-analyze")
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", f"--threshold={most}",
-         "--no-pager", str(unit)],
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE[name]}",
+         "--no-pager", str(ROOT / "deploy" / "systemd" / f"stagewatch-{name}.service")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if "unrecognized option" in done.stderr:
@@ -67,10 +49,15 @@ def assert_exposes(unit: Path, most: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_unit_with_the_port_has_no_capability_and_keeps_its_devices() -> None:
+    held = unit("stagewatch-node.service")
+    assert held["CapabilityBoundingSet"] == "" and "AmbientCapabilities" not in held
+    # ProtectClock= implies DeviceAllow=char-rtc, which alone would take GPUs away.
+    assert held["DeviceAllow"] == "char-* rw"
+
+
 def test_the_judge_sees_no_process_of_others_and_writes_case_files_alone() -> None:
-    text = (ROOT / "deploy" / "systemd" / "stagewatch-judge.service").read_text()
-    lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    held = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    held = unit("stagewatch-judge.service")
     assert held["CapabilityBoundingSet"] == "" and "AmbientCapabilities" not in held
     assert (held["ProtectProc"], held["LimitCORE"]) == ("invisible", "0")
     assert held["StateDirectory"] == "stagewatch/cases" and "ReadWritePaths" not in held
@@ -92,8 +79,7 @@ df --output=used -BM "$1" | tail -1
 def test_who_fills_the_directory_of_records_fills_nothing_else(tmp_path: Path) -> None:
     """Every user may write there, and /run is the machine's."""
     need_users()
-    unit = (ROOT / "deploy" / "systemd" / "run-stagewatch-ranks.mount").read_text()
-    told = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line)
+    told = unit("run-stagewatch-ranks.mount")
     assert told["Where"] == DEFAULT_DIRECTORY
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", FILLS, "sh", tmp_path, told["Type"], told["Options"]],
@@ -102,13 +88,15 @@ def test_who_fills_the_directory_of_records_fills_nothing_else(tmp_path: Path) -
     assert done.stdout.split() == ["limited", "0M"], done.stderr
 
 
-@pytest.mark.parametrize("child", [stacks_child, libraries_child])
-def test_no_child_of_the_node_agent_may_take_more_than_the_unit_has(child: Any) -> None:
-    text = (ROOT / "deploy" / "systemd" / "stagewatch-node.service").read_text()
-    [most] = re.findall(r"^MemoryMax=(\d+)M$", text, re.MULTILINE)
-    assert int(most) << 20 > child.MEMORY_BYTES
-    for line in ("OOMPolicy=continue", "LimitCORE=0", "RemoveIPC=yes", "PrivateMounts=yes"):
-        assert line in text.splitlines()
+@pytest.mark.parametrize(
+    ("name", "children"), [("node", (libraries_child,)), ("keeper", (stacks_child, waits_child))]
+)
+def test_no_child_may_take_more_than_its_unit_has(name: str, children: tuple[Any, ...]) -> None:
+    held = unit(f"stagewatch-{name}.service")
+    for child in children:
+        assert int(held["MemoryMax"].removesuffix("M")) << 20 > child.MEMORY_BYTES
+    assert (held["OOMPolicy"], held["LimitCORE"]) == ("continue", "0")
+    assert (held["RemoveIPC"], held["PrivateMounts"]) == ("yes", "yes")
 
 
 class Machine:
@@ -116,7 +104,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.name = f"stagewatch-test-systemd-{os.getpid()}"
-        self.ports = {agent: free_port() for agent in EXPOSURE}
+        self.ports = {agent: free_port() for agent in AGENTS}
         self._afterwards = Afterwards("docker", "rm", "--force", "--volumes", self.name)
         docker(
             "run", "--detach", f"--name={self.name}", "--network=host",
@@ -183,7 +171,7 @@ def machine() -> Iterator[Machine]:
             prefix = "STAGEWATCH_JUDGE" if agent == "judge" else "STAGEWATCH"
             option = f"{prefix}_LISTEN=127.0.0.1:{port}"
             machine(f"echo {option} > /etc/stagewatch/{agent}.env")
-        machine.install(*EXPOSURE)
+        machine.install(*AGENTS)
         yield machine
     finally:
         machine.close()
@@ -197,7 +185,7 @@ class TestInstalled:
     def test_systemd_finds_nothing_wrong_with_the_units(self, machine: Machine) -> None:
         assert machine("systemd-analyze verify /etc/systemd/system/*stagewatch-* 2>&1") == ""
 
-    @pytest.mark.parametrize("agent", EXPOSURE)
+    @pytest.mark.parametrize("agent", AGENTS)
     def test_the_agent_serves(self, machine: Machine, agent: str) -> None:
         wait_for(lambda: "stagewatch_collector_success" in machine.metrics(agent), "metrics")
 
@@ -207,16 +195,11 @@ class TestInstalled:
         found = [line for line in lines if line.startswith("stagewatch_collector_success")]
         assert [line for line in found if not line.endswith(" 1")] == []
 
-    @pytest.mark.parametrize(
-        ("agent", "held"), [("node", CAPABILITIES), ("slurm", 0), ("judge", 0)]
-    )
-    def test_the_agent_is_no_root_and_can_gain_nothing(
-        self, machine: Machine, agent: str, held: int
-    ) -> None:
+    @pytest.mark.parametrize("agent", AGENTS)
+    def test_the_agent_is_no_root_and_can_gain_nothing(self, machine: Machine, agent: str) -> None:
         status = machine.status(agent)
         assert "0" not in status["Uid"].split()
-        assert {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapAmb")} == {0}
-        assert int(status["CapBnd"], 16) == held
+        assert {int(status[f"Cap{name}"], 16) for name in ("Eff", "Prm", "Amb", "Bnd")} == {0}
         assert status["NoNewPrivs"] == "1"
         assert status["Seccomp"] == "2"
 
@@ -241,10 +224,16 @@ class TestInstalled:
         machine("systemctl kill --signal=KILL stagewatch-node")
         wait_for(lambda: machine.pid("node") not in (0, before), "another process")
 
+    def test_the_keeper_comes_back_when_the_agent_asks(self, machine: Machine) -> None:
+        before = machine.pid("keeper")
+        machine("systemctl kill --signal=KILL stagewatch-keeper")
+        wait_for(lambda: machine.pid("keeper") not in (0, before), "another process")
+        wait_for(lambda: "stagewatch_processes_denied 0" in machine.metrics("node"), "it reads")
+
     def test_installing_again_keeps_the_options_and_the_state(self, machine: Machine) -> None:
         state = "cat /etc/stagewatch/*.env; stat --format=%i /var/lib/stagewatch"
         before = machine(state)
-        machine.install(*EXPOSURE)
+        machine.install(*AGENTS)
         assert machine(state) == before
         wait_for(lambda: machine.metrics("node"), "the agent serves again")
 

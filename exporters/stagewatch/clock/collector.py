@@ -5,11 +5,10 @@ Ranks that leave a loop by the wall clock hang a job where their clocks differ.
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stagewatch.core.adjtimex import adjtimex
 from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, gauge
@@ -26,18 +25,6 @@ _STA_NANO = 0x2000
 _TIME_ERROR = 5
 
 
-class _Timex(ctypes.Structure):
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("rest", ctypes.c_long * 20),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ClockState:
     """The state of the clock discipline, in seconds."""
@@ -47,18 +34,16 @@ class ClockState:
     synchronized: bool
 
 
-def read_clock() -> ClockState:
+def read_clock(ask: Callable[[], tuple[int, ...]] = adjtimex) -> ClockState:
     """Ask the kernel.  Raises `SourceError` where it refuses."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    timex = _Timex()
-    state = libc.adjtimex(ctypes.byref(timex))
-    if state < 0:
-        raise SourceError(f"adjtimex: {os.strerror(ctypes.get_errno())}")
-    unit = 1e-9 if timex.status & _STA_NANO else 1e-6
+    try:
+        state, offset, max_error, status = ask()
+    except OSError as error:
+        raise SourceError(f"adjtimex: {error.strerror}") from error
     return ClockState(
-        offset_seconds=timex.offset * unit,
-        max_error_seconds=timex.maxerror * 1e-6,
-        synchronized=state != _TIME_ERROR and not timex.status & _STA_UNSYNC,
+        offset_seconds=offset * (1e-9 if status & _STA_NANO else 1e-6),
+        max_error_seconds=max_error * 1e-6,
+        synchronized=state != _TIME_ERROR and not status & _STA_UNSYNC,
     )
 
 

@@ -28,7 +28,7 @@ DENIED = gauge(
     "stagewatch_processes_denied",
     "Processes of other users that the agent may not read: of these nobody knows whether they are "
     "ranks, what they move and which sockets they hold. More than 0 says that the agent lacks "
-    "CAP_SYS_PTRACE or CAP_DAC_READ_SEARCH.",
+    "CAP_SYS_PTRACE or CAP_DAC_READ_SEARCH, or reaches no keeper that has them.",
 )
 
 

@@ -151,7 +151,11 @@ class EnvironmentScan:
         running = self._running(self._candidates)
         candidates = {pid: each for pid, each in self._candidates.items() if pid in running}
         seen = (self._seen & pids) - (self._candidates.keys() - candidates.keys())
-        read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
+        try:
+            read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
+        except StagewatchError:
+            self._denied = denied(self._proc, dict.fromkeys(pids - seen - recorded))
+            raise
         for pid, environ in read.items():
             candidates.pop(pid, None)
             candidate = self._candidate(pid, variables(environ or b""))

@@ -1,8 +1,8 @@
-"""What the agent may do beyond its user, and how little of it is left once it listens.
+"""What the agent may do beyond its user, and how little of it has the process that listens.
 
-systemd or an engine starts the node agent with three capabilities.  `keeper` has a child take them
-over before there is a socket or a thread, and gives them up for good in the agent itself.  That
-child (`keeper_child`) owns no socket that others reach; it starts what has to look at processes of
-other users from a list that was made before, each with no more system calls than `seccomp` lets it
-have.  `capabilities` speaks to the kernel.  Open `keeper` first.
+`keeper` is the agent's connection to a process that has three capabilities: systemd starts that as
+a unit of its own, or else the agent was given them and has a child take them over before there is a
+socket or a thread.  That process (`keeper_child`) owns no socket that others reach; it starts what
+has to look at processes of other users from a list that was made before, each with no more system
+calls than `seccomp` lets it have.  `capabilities` speaks to the kernel.  Open `keeper` first.
 """

@@ -4,8 +4,9 @@ It forks the children that were named when it was started, and opens the kernel'
 nothing else, whoever has taken the agent.  A child shares its memory with this process, as the
 helper's workers do (`children.worker`): so this has one thread, and imports little.
 
-A message is one packet on the socket pair that it was started with, and so is the answer.  Once
-the agent has ended, so does this process, and with it its children.
+A message is one packet on the socket pair that it was started with, or on the first connection of
+its own user's to the socket that systemd holds, and so is the answer.  Once the agent has ended, so
+does this process, and with it its children.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import os
 import resource
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
+from stagewatch.core.adjtimex import adjtimex
 from stagewatch.core.privileges import capabilities, seccomp
 from stagewatch.core.processes import die_with_parent
 
@@ -82,6 +85,8 @@ class Keeper:
                 return "runs", []
             self._running.discard(pid)
             return f"ended {os.waitstatus_to_exitcode(status)}", []
+        if message == "read the clock":
+            return "told " + " ".join(map(str, adjtimex())), []
         if message == "open the kernel log":
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             return "opened", [os.open(KERNEL_LOG, flags)]
@@ -116,11 +121,29 @@ class Keeper:
             os._exit(status)
 
 
+def peer(link: socket.socket) -> int:
+    """The user at the other end: who connected, or who made the socket that was connected to."""
+    raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", raw)[1])
+
+
+def _link() -> socket.socket:
+    """The connection to the agent; as a service this waits for one of its own user's."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return socket.socket(fileno=os.dup(0))
+    with socket.socket(fileno=3) as listener:
+        while True:
+            link, _ = listener.accept()
+            if peer(link) == os.geteuid():
+                return link
+            link.close()
+
+
 def main() -> None:
     """Take over the privileges, and tell by one packet that this is done."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the agent decides on these
-    link = socket.socket(fileno=os.dup(0))
+    link = _link()
     children = {name: _Child(*told) for name, told in json.loads(sys.argv[1]).items()}
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what is read of others stays in memory
     capabilities.limit(capabilities.NAMES)

@@ -77,6 +77,11 @@ LACKING = gauge(
     "another version of NCCL may write them.",
     ("field",),
 )
+UNREADABLE = gauge(
+    "stagewatch_nccl_inspector_unreadable",
+    "Files of NCCL Inspector that the agent may not read: a umask such as 077 of their user keeps "
+    "them from others.",
+)
 MAX_FIELDS = 16
 
 
@@ -98,6 +103,7 @@ class InspectorCollector(Collector):
         self._arrivals = Arrivals()
         self._read: dict[tuple[int, int], int] = {}
         """How far each file of JSON was read, by device and inode."""
+        self._unreadable = 0
 
     def collect(self) -> Samples:
         ranks = [rank for rank in self._ranks.ranks() if rank.life is Life.ALIVE]
@@ -105,7 +111,7 @@ class InspectorCollector(Collector):
         lacks: Counter[str] = Counter()
         by_pid = {}
         seen: dict[tuple[int, int], int] = {}
-        files = 0
+        files = self._unreadable = 0
         read: Counter[int] = Counter()
         for name, fd in self._files():
             files += 1
@@ -138,9 +144,11 @@ class InspectorCollector(Collector):
             lacks += report.lacks
         self._read = seen
         self._arrivals.compare({_own_pid(rank) for rank in ranks})
-        if not files:
+        if not files + self._unreadable:
             raise NoData(f"NCCL Inspector has written nothing into {self._directory}")
-        return _shown(found, lacks, self._arrivals, ranks)
+        out = _shown(found, lacks, self._arrivals, ranks)
+        out.add(UNREADABLE, self._unreadable)
+        return out
 
     def _new_lines(self, fd: int, seen: dict[tuple[int, int], int]) -> bytes:
         """Whole lines since the last look, the latest of them."""
@@ -177,6 +185,7 @@ class InspectorCollector(Collector):
             for name in names:
                 fd = open_inside(directory, Path(name))
                 if isinstance(fd, str):
+                    self._unreadable += fd == "unreadable"
                     continue
                 try:
                     yield name, fd
