@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.processes import die_with_parent
+from tests.hangbench.device import Devices
 from tests.hangbench.meeting import Board
 from tests.hangbench.process import COMMUNICATES, Rank
 from tests.hangbench.shape import Entry, load
@@ -150,6 +151,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="stagewatch-beside-") as folder:
         directory = Path(folder)
         Board.create(directory, 0)
+        Devices.create(directory)
         (directory / "ranks").mkdir()
         return _launch(given, directory)
 

@@ -44,7 +44,7 @@ def _heartbeat(played: Played, limit: float) -> dict[str, object]:
     looks = _after_trigger(played)
     if _stays(played):
         last = {rank: mark for rank, (mark, _, _) in enumerate(looks[-1].ranks) if mark}
-        alarm = min(last.values()) + limit
+        alarm = min(last.values(), default=played.began) + limit
         named = frozenset(rank for rank, mark in last.items() if mark + limit <= alarm + PERIOD)
         return _answer(played, alarm, named)
     for look in looks:

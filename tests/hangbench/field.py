@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from stagewatch.demo.stack import Stack, free_port, only, wait_for
 from stagewatch.prometheus.api import PrometheusApi
 from tests.fakes.faultfs import FaultFs, build
+from tests.hangbench.device import NodeGpus
 from tests.running import clean_environ
 
 SHARED = ("node-0", "node-1")
 """Nodes of any number of jobs.  The first one's agent also looks for ranks without a record."""
 OWN = ("node-2", "node-3")
 """Nodes of one job at a time, which may meddle with the agents."""
-COLLECTORS = ("stages", "ranks", "work", "rank_io", "processes", "blocked_tasks", "incidents")
+COLLECTORS = (
+    *("stages", "ranks", "work", "rank_io", "processes", "blocked_tasks", "incidents"),
+    "gpu",
+)
+_GPUS_SECONDS = 1.0
 
 
 class Field:
@@ -29,6 +35,8 @@ class Field:
         self.directory = self._stack.directory
         self.children = self._stack.children
         self.api: PrometheusApi | None = None
+        self.gpus = {node: NodeGpus(node, self._recording(node)) for node in SHARED + OWN}
+        self._gpus_written = 0.0
 
     def __enter__(self) -> Field:
         try:
@@ -69,6 +77,17 @@ class Field:
         """Where the agent of a node keeps incidents."""
         return self.directory / f"{node}-incidents"
 
+    def _recording(self, node: str) -> Path:
+        """What the agent of a node reads of its GPUs."""
+        return self.directory / node / "gpus.jsonl"
+
+    def write_gpus(self) -> None:
+        """Tell the agents, once a second, what GPUs do."""
+        if self._watched and time.monotonic() - self._gpus_written >= _GPUS_SECONDS:
+            self._gpus_written = time.monotonic()
+            for gpus in self.gpus.values():
+                gpus.write()
+
     def start_agent(self, node: str) -> None:
         """Start the agent of a node, at the address that it always has."""
         if not self._watched or (node in self._processes and self._processes[node].poll() is None):
@@ -81,6 +100,7 @@ class Field:
                 *("--record-dir", str(self.record_dir(node))),
                 *("--fault-dir", str(self._stack.fault_dir(node))),
                 *("--collector.incidents.dir", str(self.incident_dir(node))),
+                *("--collector.gpu.recording", str(self._recording(node))),
                 *only(COLLECTORS),
             ],
             log=self.directory / f"{node}.log",

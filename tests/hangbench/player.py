@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.fakes.faultfs import missing
 from tests.hangbench import throttles
+from tests.hangbench.device import Devices, Gpu
 from tests.hangbench.field import OWN, SHARED, Field
 from tests.hangbench.meeting import Board
 from tests.hangbench.probes import Probe, probe
@@ -114,6 +115,10 @@ class Play:
         self.directory.mkdir()
         for generation in range(GENERATIONS):
             Board.create(self.directory, generation)
+        Devices.create(self.directory)
+        self._devices = Devices(self.directory)
+        self._gpus: dict[tuple[int, str], Gpu] = {}
+        """By process and node."""
         self._mount = field.mount(self.directory) if shape.mounts else None
         self._network: subprocess.Popen[bytes] | None = None
         if shape.uses("loss", "link"):
@@ -193,6 +198,8 @@ class Play:
         """End it and put right what it has broken."""
         self.played.ended = time.time()
         self._due.clear()
+        for gpu in self._gpus.values():
+            gpu.leave()
         if self._mount:
             self._mount.ok()
         everybody = [process for _, process in self._processes] + self._others
@@ -229,10 +236,22 @@ class Play:
         if shape.backend == "bare":
             more |= {"SLURM_JOB_ID": shape.name, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             more["WORLD_SIZE"] = str(self._world)
+        gpu = None if shape.program else self._gpu(rank)
+        if gpu:
+            more["CUDA_VISIBLE_DEVICES"] = gpu.uuid
         prefix = NICE if shape.wait == "spin" else AT_WORK
         process = self._start([*prefix, *self._python(), *command], f"log.{rank}", more)
         self._processes.append((rank, process))
         self._current[rank] = process
+        if gpu:
+            gpu.use(process, self._devices, rank)
+
+    def _gpu(self, rank: int) -> Gpu | None:
+        """The one of a process; programs do not say what theirs would do."""
+        node = self.played.placed[rank]
+        if (rank, node) not in self._gpus and (taken := self._field.gpus[node].take()):
+            self._gpus[rank, node] = taken
+        return self._gpus.get((rank, node))
 
     def _launch_server(self, server: Server) -> int:
         """The pid; 0 where a rank will start it."""
@@ -367,6 +386,7 @@ def play(
                 if one.over() or (one.played.triggered and enough(one.played)):
                     running.remove(one)
                     done(one.stop())
+            field.write_gpus()
             time.sleep(0.2)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

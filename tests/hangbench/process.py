@@ -23,6 +23,7 @@ from typing import Any
 import stagewatch
 from stagewatch.core.processes import die_with_parent
 from tests.hangbench.actions import ACTIONS, Finish, Slowness
+from tests.hangbench.device import Devices, usual
 from tests.hangbench.meeting import Board, Meeting, MetQueue
 from tests.hangbench.queues import Queue, open_queue
 from tests.hangbench.queues.place import Place
@@ -41,6 +42,7 @@ class Rank:
         self.shape, self.directory, self.rank = shape, directory, rank
         self.world, self.generation, self.step = world, generation, step
         self.instrumented = shape.backend != "bare"
+        self._devices = Devices(directory)
         self.slowness: dict[str, Slowness] = {}
         """By kind of work: `sleep`, `compute`, `io`."""
         self.kept: dict[str, Any] = {}
@@ -258,6 +260,8 @@ class Rank:
                 self._open = wanted, stage
         if self._first:
             self.board.mark(self.rank, self.step)
+            device = entry.device or usual(entry.do, entry.stage, self.step)
+            self._devices.does(self.rank, device)
         if entry.trigger:
             self.tell("trigger", step=self.step)
         try:

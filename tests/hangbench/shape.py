@@ -12,6 +12,7 @@ from typing import Any
 import tests.hangbench.throttles  # noqa: F401  # its actions, too
 from stagewatch.stages import STAGES
 from tests.hangbench.actions import ACTIONS
+from tests.hangbench.device import DEVICES, IDLE
 from tests.hangbench.queues import VIAS
 from tests.hangbench.server import FAULTS as SERVER_FAULTS
 
@@ -40,7 +41,7 @@ FAULTS = _words("init collective compute io process pipeline lock livelock strag
 HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service variance")
 _NESTED = ("entries", "otherwise")
 """Arguments that are entries in turn."""
-CONDITIONS = _words("do ranks at every from until stage substage trigger")
+CONDITIONS = _words("do ranks at every from until stage substage trigger device")
 HEAD = _words(
     "set first_played title source taken kind healthy seed backend report wait via poll_seconds "
     "world nodes jitter steps watch cores blind_spot groups role server absent init step beside "
@@ -76,6 +77,8 @@ class Entry:
     stage: str = ""
     substage: str = ""
     trigger: bool = False
+    device: str = ""
+    """What the GPU does meanwhile, one of `DEVICES`; empty: what is usual of the action."""
 
     def applies(self, rank: int, step: int) -> bool:
         """Whether this rank carries it out in this step."""
@@ -433,6 +436,8 @@ class _Reader:
             raise ValueError(f"{where}: {do}: {error}") from error
         if table.get("stage") and table["stage"] not in STAGES:
             raise ValueError(f"{where}: no stage {table['stage']!r}")
+        if table.get("device", IDLE) not in DEVICES:
+            raise ValueError(f"{where}: device is one of {', '.join(DEVICES)}")
         return Entry(
             do=do,
             arguments=arguments,
@@ -444,6 +449,7 @@ class _Reader:
             stage=table.get("stage", ""),
             substage=table.get("substage", ""),
             trigger=table.get("trigger", False),
+            device=table.get("device", ""),
         )
 
     def _expectation(self, healthy: bool) -> Expectation:
