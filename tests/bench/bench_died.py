@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from stagewatch.core.config import tables
 from stagewatch.died.command import judged
-from stagewatch.died.log import of_lines
+from stagewatch.died.log import of_lines, read
 
+MEANT = {
+    "cuda_oom": ("gpu_memory",),
+    "ram_oom": ("host_memory",),
+    "oom_killer": ("host_memory",),
+    "nccl": ("collective_timeout", "network"),
+    "cuda_runtime": ("gpu", "code"),
+    "file_not_found": ("user",),
+    "permission": ("user",),
+    **dict.fromkeys(("segfault", "runtime_error", "div_zero", "device_mismatch"), ("code",)),
+    **dict.fromkeys(("assertion", "missing_module", "traceback", "nan_loss"), ("code",)),
+}
+"""Our classes for each of GPUAlert's, set before any of its logs was read."""
 HALVES = Path(__file__).parents[1] / "died"
 
 
@@ -40,11 +52,25 @@ def _print(name: str, pairs: Iterable[tuple[str, str, str]]) -> None:
             print(f"  wrong: {source}: {class_}, told {said}")
 
 
+def corpus(directory: Path) -> Iterator[tuple[str, str, str]]:
+    """Name, class and what was told of each log of GPUAlert's corpus."""
+    for file in sorted(directory.glob("corpus/*/*.log")):
+        class_ = file.name.split("-")[0]
+        told = str(judged([read(file)])["class"])
+        yield f"{file.parent.name}/{file.name}", class_, class_ if told in MEANT[class_] else told
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Play and print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--half", type=Path, action="append")
+    parser.add_argument(
+        "--gpualert", type=Path, help="a clone of https://github.com/Parv-01/gpualert-eval"
+    )
     options = parser.parse_args(list(arguments))
+    if options.gpualert:
+        _print("GPUAlert", corpus(options.gpualert))
+        return
     for file in options.half or sorted(HALVES.glob("*_half.toml")):
         logs = cases(file)
         records = [(log, played(log)) for log in logs]
