@@ -3,9 +3,9 @@
   stagewatch died slurm-540.out
   stagewatch died --job 540 logs/rank*.log kernel.log
 
-A log may be of all ranks or of one each.  What `journalctl -k` or `dmesg -T` print, in a file, tells
-of GPUs and of processes that the kernel has killed; --job asks Slurm's accounting as well.  Of a
-large file the first 8 MiB and the last 56 MiB are read.
+A log may be of all ranks or of one each.  What `journalctl -k` or `dmesg -T` print, in a file,
+tells of GPUs and of processes that the kernel has killed; --job asks Slurm's accounting as well.
+Of a large file the first 8 MiB and the last 56 MiB are read.
 
 exit status:
   0  it is told why the job died

@@ -39,11 +39,20 @@ _WRAPPERS = re.compile(
 
 _KILL = (
     r"\bSIGKILL\b|[Ss]ignal:? ?\(?9\b|(?:exit ?code|return code|status)\s*[:=]?\s*-9\b"
-    r"|(?:exit|status)(?: status)?(?: code)? ?[:=]? ?137\b|code 137\b|killed by signal: Killed"
+    r"|(?:exit|status)(?: status)?(?: code)? ?[:=]? ?137\b|code 137\b"
     r"|(?:^|[\s:>])Killed(?:$|\s\s|\s+[\w./-]*(?:python|torchrun|srun|bash))"
 )
 
 _ROWS = (
+    # ---- What a line tells, also where it is one of an echo that quotes it ----------------------
+    _row(
+        Kind.WAITED,
+        Death.COLLECTIVE_TIMEOUT,
+        r"[Ww]atchdog caught collective operation timeout|collective operation timeout",
+        r"detected by watchdog at work|watchdog got stuck|[Cc]ollective timeout",
+    ),
+    _row(Kind.OWN, Death.USER, r"Received [123] death signal|KeyboardInterrupt"),
+    _row(Kind.OWN, Death.GPU, r"caused by previous Xid|NVMLError|NVML: "),
     # ---- What follows from elsewhere ------------------------------------------------------------
     _row(
         Kind.STATUS,
@@ -69,6 +78,13 @@ _ROWS = (
         r"|ray\.kill|worker .*died|Engine core proc.*died|EngineDeadError",
         sure=False,
     ),
+    _row(
+        Kind.HELPER,
+        Death.HOST_MEMORY,
+        r"DataLoader worker .{0,30}killed by signal: (?:Killed|Bus error)",
+        sure=False,
+    ),
+    _row(Kind.HELPER, Death.CODE, r"DataLoader worker .{0,30}killed by signal: [^T]"),
     # ---- Memory ---------------------------------------------------------------------------------
     _row(
         Kind.OWN,
@@ -78,6 +94,7 @@ _ROWS = (
         r"\[Errno 12\]|[Cc](?:annot|an't|ould not) allocate memory|Unable to allocate [\d.]+ [KMG]",
         r"OOMKilled|: Out Of Memory\b|OUT_OF_MEMORY by Slurm|[Ee]xceeded (?:job|step) memory limit",
         r"ray\.exceptions\.OutOfMemoryError|node running low on memory|Exceeded memory limit",
+        r"memory usage threshold of|killed due to memory pressure",
         r"(?:insufficient|out of) shared memory|unable to (?:write|resize|allocate).*shm",
         r"(?i:^(?:host|system|cpu)\b.{0,20}out of memory)",
     ),
@@ -139,7 +156,7 @@ _ROWS = (
     _row(
         Kind.OWN,
         Death.USER,
-        r"KeyboardInterrupt|SIGINT\b|\bsignal 2\b|SIGHUP|Signal 1\b|CANCELLED by Slurm",
+        r"SIGINT\b|\bsignal 2\b|SIGHUP|Signal 1\b|CANCELLED by Slurm",
     ),
     _row(Kind.OWN, Death.USER, r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT", sure=False),
     _row(
@@ -152,24 +169,26 @@ _ROWS = (
     ),
     # ---- The network ----------------------------------------------------------------------------
     _row(
-        Kind.WAITED,
-        Death.COLLECTIVE_TIMEOUT,
-        r"[Ww]atchdog caught collective operation timeout|collective operation timeout",
-        r"detected by watchdog at work|watchdog got stuck|[Cc]ollective timeout",
-        r"Timed out waiting \d+ ?ms for (?:recv|send)|monitored ?[Bb]arrier|heartbeat monitor",
-        r"dump signal due to a collective timeout|(?:NCCL|[Pp]rocess ?[Gg]roup|barrier).{0,120}?"
-        r"[Tt]imed? ?-?[Oo]ut",
-    ),
-    _row(
         Kind.OWN,
         Death.NETWORK,
         r"NET/(?:IB|OFI|Socket|Plugin) ?: .*(?:[Ee]rror|[Ff]ail|[Tt]imed? ?out|Got completion)",
         r"Call to (?:connect|ibv_\w+|bind) .*(?:failed|timed out)|ibv_\w+ (?:call )?failed",
+        sure=False,
+    ),
+    _row(
+        Kind.WAITED,
+        Death.COLLECTIVE_TIMEOUT,
+        r"Timed out waiting \d+ ?ms for (?:recv|send)|monitored ?[Bb]arrier|heartbeat monitor",
+        r"(?:NCCL|[Pp]rocess ?[Gg]roup|barrier).{0,120}?[Tt]imed? ?-?[Oo]ut",
+    ),
+    _row(
+        Kind.OWN,
+        Death.NETWORK,
         r"socketStartConnect|No route to host",
         r"[Nn]etwork is unreachable|Net device .* down|link (?:is )?down|socket interface found",
         r"Name or service not known|[Tt]emporary failure in name resolution|Max retries exceeded",
         r"EADDRINUSE|[Aa]ddress already in use|client socket has (?:timed out|failed to connect)",
-        r"RendezvousTimeout|RendezvousConnection|Rendezvous.{0,40}timed? ?out|DistNetworkError",
+        r"RendezvousTimeout|RendezvousConnection|Rendezvous.{0,40}timed? ?out",
         r"Read ?[Tt]imed? ?[Oo]ut|ConnectTimeout|Connection timed out|Connection refused",
         r"\[Errno (?:101|110|111|113)\]|store.{0,80}timed? ?out",
         sure=False,
@@ -177,8 +196,8 @@ _ROWS = (
     _row(
         Kind.ECHO,
         Death.NETWORK,
-        r"ncclSystemError|ncclInternalError|unhandled system error|DistBackendError|DistStoreError",
-        r"Connection(?:Reset|Aborted)Error|BrokenPipeError|EOFError|NCCL (?:error|failure)",
+        r"nccl(?:System|Internal)Error|unhandled system error|Dist(?:Backend|Network|Store)Error",
+        r"Connection(?:Reset|Aborted|Refused)Error|BrokenPipeError|EOFError|NCCL (?:error|failure)",
         sure=False,
     ),
     # ---- Ways to end ----------------------------------------------------------------------------
@@ -197,12 +216,12 @@ _ROWS = (
         r"[Ss]egmentation fault|SIGSEGV|exit ?code\s*:? ?-11\b|signal 11\b|return code = -11",
         r"device-side assert|illegal memory access|Floating point exception|Illegal instruction",
         r"\bSIGFPE\b|\bSIGILL\b|misaligned address|invalid device function|no kernel image",
-        r"(?i:loss (?:is|became|=) ?(?:nan|inf)\b)",
     ),
     _row(
         Kind.STATUS,
         Death.CODE,
         r"SIGABRT|Aborted|exit ?code\s*:? ?-6\b|terminate called|exit ?code\s*:? ?[1-9]",
+        r"(?i:\bloss\b(?: is| became)?\W{1,4}(?:nan|inf)\b)",
         r"(?:return code|exit status|status code)\s*=? ?[1-9]\d*\b|Exited with exit code",
         sure=False,
     ),
@@ -230,7 +249,9 @@ WORDS = (
 _HARMLESS = re.compile(
     r"\b(?:INFO|DEBUG|[A-Z]\w*Warning|WARNING|warning)\b|^\[W\d*[ :]|\]:?\s?\[W\d* |^W\d{4} "
 )
-_HEEDED = re.compile(r"NCCL WARN|slurm|srun|[Pp]reempt|\bXid\b|[Ss]ignal (?:15|SIGTERM)")
+_HEEDED = re.compile(
+    r"NCCL WARN|slurm|srun|[Pp]reempt|\bXid\b|[Ss]ignal (?:15|SIGTERM)|death signal"
+)
 _EXCEPTION = re.compile(
     r"(?:[a-zA-Z_]\w*\.)*[A-Z_]\w*(?:Error|Exception|Interrupt|Exit|Failure|Timeout)\w*(?:\(\w*\))?"
     r"(?::|$)"
@@ -263,7 +284,7 @@ def of_exception(text: str) -> Meaning:
 def _of_text(text: str) -> Meaning | None:
     at = text.find("NVRM:")
     xid = parse_xid(text[at:]) if at >= 0 else None
-    if xid is not None:
+    if xid is not None and "caused by previous" not in text:
         severity = meaning(xid.xid).severity
         if severity == "info" or meaning(xid.xid).action == "look_for_an_earlier_xid":
             return None

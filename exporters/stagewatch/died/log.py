@@ -63,7 +63,9 @@ _CHAINED = re.compile(r"During handling of the above|The above exception was|Ori
 _RANK_IN = re.compile(
     r"\[(?:PG [^\]]{0,80}? )?[Rr]ank (\d{1,6})\]|\brank\s*:? (\d{1,6})\b|\btasks? (\d{1,6})\b"
 )
-_NODE_IN = re.compile(r"srun: error: ([\w.-]+): |(?:STEP|JOB) \S+ ON ([\w.-]+) CANCELLED")
+_NODE_IN = re.compile(
+    r"srun: error: ([\w.-]+): |(?:STEP|JOB) \S+ ON ([\w.-]+) CANCELLED|ode failure on ([\w.-]+)"
+)
 _FILE_RANK = re.compile(r"(?:rank|task|worker|default|proc)[._-]?(\d{1,6})(?!\d)")
 _SUMMARY = re.compile(r"^ *(host|rank|time|exitcode) *: *(\S+)")
 _ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (\d+)")
