@@ -18,19 +18,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from stagewatch.core.commands import CommandRunner
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.words import printable, size
 from stagewatch.died.causes import Cause, Death, Kind, first
 from stagewatch.died.lines import of_line
 from stagewatch.died.log import Log, came_last, read, together
 from stagewatch.slurm.transport import accounting
+from stagewatch.slurm.transport.text import slurm_runner
 
 MAX_SUPPORT = 5
 SACCT_SECONDS = 30.0
@@ -135,12 +134,11 @@ def _accounting(job: str) -> list[Cause]:
     if not re.fullmatch(r"\d{1,10}(_\d{1,10})?", job):
         raise ConfigError(f"--job {job!r}: must be a number, or of an array one as 540_3")
     command = ("sacct", *accounting.job_arguments(SACCT_DAYS * 86400), f"--jobs={job}")
-    output = CommandRunner(os.environ).run(command, SACCT_SECONDS)
-    return [
-        of_accounting(one.state, one.exit_code, one.end)
-        for one in accounting.parse_jobs(output).items[-1:]
-        if one.state != "COMPLETED"
-    ]
+    output = slurm_runner().run(command, SACCT_SECONDS)
+    last = max(accounting.parse_jobs(output).items, key=lambda one: one.end, default=None)
+    if last is None or last.state == "COMPLETED":
+        return []
+    return [of_accounting(last.state, last.exit_code, last.end)]
 
 
 def of_accounting(state: str, exit_code: int, end: float | None = None) -> Cause:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.words import ended
 from stagewatch.died.causes import ECHO_SECONDS, Cause, Death, Kind
 from stagewatch.died.lines import of_exception, of_line
 from stagewatch.judgement.limits import SETTLE_SECONDS
-from stagewatch.kernel_log.lines import OomKill, parse_oom
+from stagewatch.kernel_log.lines import OomCause, OomKill, parse_oom
 from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks.records import Failure, Life, RankRecord
 from stagewatch.run.endings import Ending
@@ -79,9 +79,9 @@ def of_helpers(endings: Sequence[Ending], until: float) -> Iterable[Cause]:
             )
 
 
-def of_kernel(log: Kmsg, since: float, pids: Collection[int]) -> Iterator[Cause]:
-    """What the kernel has done to these processes since then, and errors of GPUs that name none of
-    another; nothing where its log may not be read."""
+def of_kernel(log: Kmsg, since: float, names: Mapping[int, str]) -> Iterator[Cause]:
+    """What the kernel has done since then to these processes, and errors of GPUs, but those that
+    name another process; nothing where its log may not be read."""
     try:
         records = [one for one in log.read() if one.facility == 0 and one.time >= since]
     except SourceError:
@@ -89,10 +89,11 @@ def of_kernel(log: Kmsg, since: float, pids: Collection[int]) -> Iterator[Cause]
     for record in records:
         kill, means = parse_oom(record.text), of_line(record.text)
         told = _XID_PID.search(record.text)
-        if means is None or (told and int(told[1]) not in pids):
-            continue
-        if "NVRM" in record.text or (isinstance(kill, OomKill) and kill.pid in pids):
-            yield Cause(Kind.OWN, record.time, "the kernel says that it", record.text, means.death)
+        pid = kill.pid if isinstance(kill, OomKill) else int(told[1]) if told else None
+        ours = pid in names or (pid is None and "NVRM" in record.text)
+        if means is not None and ours and not isinstance(kill, OomCause):
+            whom = "a GPU" if pid is None else names[pid]
+            yield Cause(Kind.OWN, record.time, whom, record.text, means.death)
 
 
 def standing(record: RankRecord, offset: float) -> Failure | None:

@@ -213,7 +213,9 @@ class Ranks:
         helpers = [ending for ending in self._endings.seen() if ending.pid not in pids]
         until = min((cause.time for cause in of_ranks), default=time.time())
         log = Kmsg(self._kernel_log)
-        of_kernel = causes.of_kernel(log, self._began, {one.pid for one in self._endings.seen()})
+        names = {one.pid: f"process {one.pid} ({one.command})" for one in self._endings.seen()}
+        names |= {one.pid: f"{causes.name(one)} (pid {one.pid})" for one in self._last.values()}
+        of_kernel = causes.of_kernel(log, self._began, names)
         found = first([*of_ranks, *causes.of_helpers(helpers, until), *of_kernel])
         log.close()
         return found
