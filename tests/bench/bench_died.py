@@ -1,6 +1,6 @@
 """How often `stagewatch died` names the right class: logs of public issues, and GPUAlert's corpus.
 
-`died` alone plays the logs of tests/died; `died --half FILE` another file of their form.
+`died` alone plays the logs of tests/died; `died --part FILE` another file of their form.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEANT = {
     **dict.fromkeys(("assertion", "missing_module", "traceback", "nan_loss"), ("code",)),
 }
 """Our classes for each of GPUAlert's, set before any of its logs was read."""
-HALVES = Path(__file__).parents[1] / "died"
+PARTS = Path(__file__).parents[1] / "died"
 
 
 def played(log: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def corpus(directory: Path) -> Iterator[tuple[str, str, str]]:
 def main(arguments: Sequence[str] = ()) -> None:
     """Play and print a table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--half", type=Path, action="append")
+    parser.add_argument("--part", type=Path, action="append")
     parser.add_argument(
         "--gpualert", type=Path, help="a clone of https://github.com/Parv-01/gpualert-eval"
     )
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     if options.gpualert:
         _print("GPUAlert", corpus(options.gpualert))
         return
-    for file in options.half or sorted(HALVES.glob("*_half.toml")):
+    for file in options.part or sorted(PARTS.glob("*_part.toml")):
         logs = cases(file)
         records = [(log, played(log)) for log in logs]
         _print(

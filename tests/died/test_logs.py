@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from stagewatch.core.errors import StagewatchError
 from stagewatch.died.command import judged, of_accounting
 from stagewatch.died.log import Log, of_lines, read
-from tests.bench.bench_died import HALVES, cases, played
+from tests.bench.bench_died import PARTS, cases, played
 
-CASES = [case for half in sorted(HALVES.glob("*_half.toml")) for case in cases(half)]
+CASES = [case for part in sorted(PARTS.glob("*_part.toml")) for case in cases(part)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["source"]))

@@ -156,11 +156,12 @@ def _rows(table: str) -> Iterator[tuple[re.Pattern[str], Meaning]]:
 _ROWS = tuple(_rows(_TABLE))
 
 WORDS = (
-    "error|exception|nccl warn|fail|kill|memory|oom|signal|sigterm|xid|timed out|timeout|time out"
-    "|abort|fault|terminat|exit|exceed|cancel|preempt|evict|interrupt|refused|reset|closed|lost"
-    "|space|denied|stuck|stale|unreach|respond|nan|invalid|can't|cannot|not found|corrupt|lustre"
-    "|watchdog|completion|traceback|root cause|down|unknown"
-).split("|")
+    "error", "exception", "nccl warn", "fail", "kill", "memory", "oom", "signal", "sigterm", "xid",
+    "timed out", "timeout", "time out", "abort", "fault", "terminat", "exit", "exceed", "cancel",
+    "preempt", "evict", "interrupt", "refused", "reset", "closed", "lost", "space", "denied",
+    "stuck", "stale", "unreach", "respond", "nan", "invalid", "can't", "cannot", "not found",
+    "corrupt", "lustre", "watchdog", "completion", "traceback", "root cause", "down", "unknown",
+)  # fmt: skip
 """One of them, in lower case, stands in every line that tells of a death."""
 _HARMLESS = re.compile(
     r"\b(?:INFO|DEBUG|[A-Z]\w*Warning|WARNING|warning)\b|^\[W\d*[ :]|\]:?\s?\[W\d* |^W\d{4} "
