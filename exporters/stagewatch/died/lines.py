@@ -41,6 +41,8 @@ own user
     Received [123] death signal|KeyboardInterrupt
 own gpu
     caused by previous Xid|NVMLError|NVML:
+own host_memory likely
+    Worker (?:unexpectedly )?exits|exceeded K8s pod memory
 status unknown
     forcefully exiting via|Killing subprocess|closing signal SIG
     NCCL operations have failed or timed out|Job step aborted|Force Terminated|Sending SIG\w+ to
@@ -137,9 +139,10 @@ own code
     device-side assert|illegal memory access|Floating point exception|Illegal instruction
     \bSIGFPE\b|\bSIGILL\b|misaligned address|invalid device function|no kernel image
 status code likely
-    SIGABRT|Aborted|exit ?code\s*:? ?-6\b|terminate called|exit ?code\s*:? ?[1-9]
+    SIGABRT|Aborted|exit ?code\s*:? ?-6\b|terminate called|[Ee]xit ?[Cc]ode\s*:?\s*[1-9]
     (?i:\bloss\b(?: is| became)?\W{1,4}(?:nan|inf)\b)
-    (?:return code|exit status|status code)\s*=? ?[1-9]\d*\b|Exited with exit code
+    non-zero (?:exit|status)|(?:return code|exit status|status code)\s*=? ?[1-9]\d*\b
+    Exited with exit code
 """
 """Kind, class, and `likely` where that is not sure; below, what such a line says.  The first of
 them counts."""

@@ -52,7 +52,7 @@ _PREFIX = re.compile(
     r"(?P<zone>Z|[+-]\d\d:?\d\d)?[\])]?:?(?: - | )?"
     r"|\[[^\[\]]{1,80}\]:? "
     r"|(?:ERROR|FATAL|CRITICAL|[Ee]rror)[: ] *(?:\[[^\]]{1,60}\] *)?(?=[\w.]*(?:Error|Exception)\b)"
-    r"|\| ?"
+    r"|<\w*> +|[\w.-]{1,64} +\|{1,2} |\| ?"
 )
 _PROGRESS = re.compile(
     r"\b(?:step|iter(?:ation)?|epoch|batch)s?\b[^\w\n]{0,4}\d|\d/\d+ ?\[\d+:|[\d.](?:it/s|s/it)"
