@@ -131,6 +131,11 @@ def test_of_several_files_the_earliest_time_wins(tmp_path: Path) -> None:
     assert (judged(logs)["rank"], judged(logs)["place"]) == (3, "rank3.log:1")
 
 
+def test_lines_with_and_without_a_time_keep_their_order() -> None:
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer"
+    assert told(f"[rank0]: {lost}", "[rank3]: 2026-11-27 04:00:05 ValueError: bad") == ("code", 3)
+
+
 def test_torchrun_names_the_rank_and_node_of_a_failure_without_a_line() -> None:
     summary = ("Root Cause (first observed failure):", "[0]:", "  time      : 2026-11-27_04:00:00")
     rest = ("  host      : node-b", "  rank      : 5 (local_rank: 1)", "  exitcode  : -9 (pid: 7)")

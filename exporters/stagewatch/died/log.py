@@ -107,8 +107,7 @@ class Log:
 
     name: str
     causes: list[Cause] = field(default_factory=list)
-    times: int = 0
-    """How many of its causes have a time of their own."""
+    """In this order; the time of one is 0 where its line has none."""
     skipped: int = 0
     """Bytes between its head and its tail."""
     ranks: set[int] = field(default_factory=set)
@@ -145,11 +144,12 @@ def of_lines(name: str, lines: Iterable[str]) -> Log:
 
 
 def together(logs: Sequence[Log]) -> list[Cause]:
-    """The causes of all logs, comparable by their times, or as likely as each other."""
-    timed = all(log.times == len(log.causes) for log in logs)
-    if len(logs) == 1 or timed:
-        return [cause for log in logs for cause in log.causes]
-    return [replace(cause, time=0.0) for log in logs for cause in log.causes]
+    """The causes of all logs, comparable by their times, or where one has none by their order."""
+    causes = [cause for log in logs for cause in log.causes]
+    if all(cause.time for cause in causes):
+        return causes
+    tick = 1e-9 if len(logs) == 1 else 0.0  # the order within one file is one of time
+    return [replace(cause, time=tick * at) for at, cause in enumerate(causes)]
 
 
 def came_last(logs: Sequence[Log]) -> list[int]:
@@ -174,8 +174,7 @@ class _Reader:
         self._open: set[int | None] = set()
         """Ranks whose next lines matter, whatever they say."""
         self._looked = 0
-        self._time: float | None = None
-        self._count = 0
+        self._time = 0.0
         self._summary: dict[str, str] | None = None
 
     def read(self, descriptor: int, since: int, size: int) -> Log:
@@ -236,12 +235,10 @@ class _Reader:
 
     def end(self) -> Log:
         """The log, when its last line has been looked at."""
-        log, standing = (
-            self.log,
-            [one for one in self._found if not (one.survived or one.told_below)],
-        )
+        log, found = self.log, [one for one in self._found if not one.told_below]
+        standing = [one for one in found if not one.survived]
         if all(one.cause.kind is not Kind.OWN for one in standing):
-            standing += [one for one in self._found if one.survived and not one.told_below][-1:]
+            standing += [one for one in found if one.survived][-1:]
         # A plain exception after another error of the same rank is most often of its clean-up.
         spoken: set[int] = set()
         for one in standing:
@@ -253,7 +250,7 @@ class _Reader:
 
     def _strip(self, text: str) -> tuple[str, int | None, str]:
         """The text without its prefixes, and the rank and node that these name; notes the time."""
-        rank, node, self._time = None, "", None
+        rank, node, self._time = None, "", 0.0
         for _ in range(8):
             found = _PREFIX.match(text)
             if found is None or not found.end():
@@ -282,12 +279,11 @@ class _Reader:
         if (chained or (message and not means.plain)) and self._follows(means, stream):
             return
         stream.since_plain = 0 if means.plain else stream.since_plain
-        self._count += 1
-        self.log.times += self._time is not None
-        time = self._count * 1e-9 if self._time is None else self._time
         whom = "the job" if rank is None else f"rank {rank}"
         what = printable(text.strip(), TOLD)
-        cause = Cause(means.kind, time, whom, what, means.death, means.sure, rank, node, place)
+        cause = Cause(
+            means.kind, self._time, whom, what, means.death, means.sure, rank, node, place
+        )
         if len(self._found) >= MAX_CAUSES:
             kept = [one for one in self._found if not one.survived]
             self._found = kept[: MAX_CAUSES // 2]
@@ -320,7 +316,7 @@ class _Reader:
         means = of_line(f"exitcode: {value}") or of_exception("Failure")
         rank = int(told["rank"][:6]) if told.get("rank", "").isdecimal() else None
         stream = self._streams.setdefault(rank, _Stream())
-        self._time = None
+        self._time = 0.0
         self._add(means, stream, f"exitcode: {value}", rank, told.get("host", ""), place)
         self.log.root = self._found[-1].cause
 
@@ -336,13 +332,14 @@ def _lines(descriptor: int, begin: int, end: int) -> Iterator[str]:
     yield rest[:MAX_LINE].decode("utf-8", "replace")
 
 
-def _unix(date: str, clock: str, fraction: str | None, zone: str | None) -> float | None:
+def _unix(date: str, clock: str, fraction: str | None, zone: str | None) -> float:
+    """Unix time; 0 where this is none."""
     try:
         zoned = (zone or "+00:00").replace("Z", "+00:00")
         told = datetime.fromisoformat(f"{date.replace('/', '-')}T{clock}")
         offset = datetime.strptime(zoned.replace(":", ""), "%z").utcoffset()
     except ValueError:
-        return None
+        return 0.0
     naive = told.replace(tzinfo=timezone.utc).timestamp()
     seconds = offset.total_seconds() if offset else 0.0
     return naive - seconds + float("0." + fraction[1:] if fraction else 0)

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.died.causes import Cause, Kind, first
-from stagewatch.died.log import read
+from stagewatch.died.log import read, together
 from stagewatch.host.procfs import Procfs
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.run.child import end_alike
@@ -103,7 +103,7 @@ def _logged(since: int) -> Cause | None:
         log = read(Path(f"/proc/self/fd/{sys.stderr.fileno()}"), since)
     except StagewatchError:
         return None
-    found = first(log.causes)
+    found = first(together([log]))
     return replace(found, time=time.time()) if found and found.kind <= Kind.HELPER else None
 
 
