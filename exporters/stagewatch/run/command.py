@@ -47,6 +47,8 @@ INSPECTOR = {
 """Prometheus' text, which does not grow, where the agent's collector reads it."""
 LOADER = Path(__file__).parents[1] / "client" / "loader"
 """For the `PYTHONPATH` of every process of a job."""
+LOGGED_BYTES = 8 << 20
+"""Read at most of the log of a command that has failed, before its end: a second's work."""
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 
 
@@ -99,6 +101,7 @@ def _written() -> int | None:
 
 def _logged(since: int) -> Cause | None:
     """What the command has written to that file of its end: `slurm-540.out` of a batch job."""
+    since = max(since, (_written() or 0) - LOGGED_BYTES)
     try:
         log = read(Path(f"/proc/self/fd/{sys.stderr.fileno()}"), since)
     except StagewatchError:
