@@ -116,8 +116,9 @@ def _told(record: dict[str, object]) -> list[str]:
         support = record["support"]
         assert isinstance(support, list)  # noqa: S101 - as `judged` makes it
         lines += [f"  also {one['place']}: {one['line']}" for one in support]
-        if record["echoes"]:
-            lines.append(f"  {record['echoes']} more lines are echoes of it, or waits for it")
+        if echoes := record["echoes"]:
+            more = "1 more line is an echo" if echoes == 1 else f"{echoes} more lines are echoes"
+            lines.append(f"  {more} of it, or a wait")
     skipped = record["skipped"]
     if isinstance(skipped, int) and skipped:
         lines.append(f"  {size(skipped)} between head and tail were not read")
