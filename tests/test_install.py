@@ -145,6 +145,7 @@ BARE: dict[tuple[str, ...], int] = {
         *("--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"),
     ): 0,
     ("check", "--list"): 0,
+    ("died", "/proc/version"): 3,  # which tells of no death
 }
 """Commands that need no extra, and their exit status."""
 COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {

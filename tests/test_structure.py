@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
     SUBJECTS,
     {"judgement"},
     {"web", "incidents", "report", "dashboards", "assets"},
-    {"inspect"},
+    {"inspect", "died"},
     {"agent"},
     {"node"},
     {"check", "demo", "keeper", "run", "trace", "whatif"},

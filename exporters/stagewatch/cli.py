@@ -140,6 +140,7 @@ def _complete(arguments: argparse.Namespace) -> int:
 
 
 _COMMANDS = {
+    "died": ("stagewatch.died.command", "say why a job died, from its logs and Slurm"),
     "run": (
         "stagewatch.run.command",
         "run a training command, and say in the end what happened to it",

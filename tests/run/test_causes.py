@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
+from stagewatch.died.causes import Cause, Kind, first
 from stagewatch.ranks.records import Failure, Life, RankRecord
-from stagewatch.run.causes import Cause, Kind, first, of_helpers, of_rank
+from stagewatch.run.causes import of_helpers, of_rank
 from stagewatch.run.endings import Ending
 
 PEER = "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.1]:5123"

@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,56 @@ def test_the_end_says_which_rank_failed_first_and_how(
     done = run("sh", "-c", f"ulimit -c 0; {shlex.join(command(script, does))}", environ=environ)
     assert done.returncode == (does != "pass")
     assert re.fullmatch(f"stagewatch: {story}", done.stderr.splitlines()[-1])
+
+
+OUT_OF_MEMORY = """
+with open("{}/cgroup.procs", "w") as file:
+    file.write(str(os.getpid()))
+held = bytearray(1 << 30)
+"""
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group that may use 128 MiB."""
+    group = Path(f"/sys/fs/cgroup/memory/stagewatch-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(128 << 20))
+    except OSError as error:
+        pytest.skip(f"no cgroup of version 1 with a memory limit can be made here: {error}")
+    yield group
+    wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of its processes")
+    group.rmdir()
+
+
+def test_a_rank_that_the_kernel_kills_for_memory_is_told_so(
+    tmp_path: Path, record_dir: Path, small_group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    does = OUT_OF_MEMORY.format(small_group)
+    done = run(*command(script, does), environ={"STAGEWATCH_DIR": str(record_dir)})
+    story = r"out of memory of the host: rank 1 \(pid \d+\) failed first, after .*"
+    assert re.fullmatch(f"stagewatch: {story}", done.stderr.splitlines()[-1])
+
+
+def test_the_log_tells_of_a_command_that_kept_no_record(tmp_path: Path, record_dir: Path) -> None:
+    """What stood in the file before is of another run."""
+    log = tmp_path / "slurm-540.out"
+    log.write_text("KeyboardInterrupt\n")
+    script = "echo 'torch.OutOfMemoryError: CUDA out of memory.' >&2; exit 1"
+    with log.open("a") as file:
+        subprocess.run(
+            [*RUN, "--", "sh", "-c", script],
+            env=clean_environ({"STAGEWATCH_DIR": str(record_dir)}),
+            stderr=file,
+            timeout=120,
+            check=False,
+        )
+    last = log.read_text().splitlines()[-1]
+    assert last == "  out of memory of a GPU: torch.OutOfMemoryError: CUDA out of memory."
 
 
 def command(script: Path, does: str) -> list[str]:

@@ -1,81 +1,28 @@
-"""Why a command failed: the first of what befell its processes that does not follow from another.
-
-A process that dies takes its peers along: their collectives fail with the connection to it, and
-the launcher ends whoever is left.  Such an echo may be recorded before the death itself, since the
-kernel closes connections first.
-"""
+"""What befell the processes of a command, as causes of its death: by their records, by how they
+ended, and by what the kernel says of them."""
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from stagewatch.core.errors import SourceError
 from stagewatch.core.words import ended
+from stagewatch.died.causes import ECHO_SECONDS, Cause, Death, Kind
+from stagewatch.died.lines import of_exception, of_line
 from stagewatch.judgement.limits import SETTLE_SECONDS
+from stagewatch.kernel_log.lines import OomCause, OomKill, parse_oom
+from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks.records import Failure, Life, RankRecord
 from stagewatch.run.endings import Ending
 
-ECHO_SECONDS = 10.0
-"""How much earlier than its cause an echo may be recorded."""
-
-_ECHO_TYPES = {
-    *("ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "EOFError"),
-    *("BrokenPipeError", "DistBackendError", "DistNetworkError", "DistStoreError"),
-}
-_ECHO = re.compile(
-    r"connection (was |is )?(reset|closed|refused|aborted|lost|broken)|(reset|closed) by peer"
-    r"|broken pipe|socket (was )?closed|remote process|ncclRemoteError|communicator was aborted"
-    r"|exited unexpectedly|killed by signal|timed out waiting|operation timeout",
-    re.IGNORECASE,
-)
 _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 _FATAL = {
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE),
     *(signal.SIGILL, signal.SIGSYS, signal.SIGTRAP),
 }
-
-
-class Kind(IntEnum):
-    """What a cause is, the likeliest first."""
-
-    OWN = 0
-    """An exception, or the death of a rank."""
-    HELPER = 1
-    """The death of a process that is no rank: of a data loader's worker, of a server."""
-    LEFT = 2
-    """A rank that ended well while others went on."""
-    ECHO = 3
-    """An exception for the end of another process."""
-    ASKED = 4
-    """The death of a rank by a signal that launchers send."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Something that ended a process."""
-
-    kind: Kind
-    time: float
-    """Unix time, seconds."""
-    whom: str
-    what: str
-
-
-def first(causes: Iterable[Cause]) -> Cause | None:
-    """The one that the others follow from."""
-    by_kind: dict[Kind, Cause] = {}
-    for cause in sorted(causes, key=lambda one: one.time):
-        by_kind.setdefault(cause.kind, cause)
-    own, echo = by_kind.get(Kind.OWN), by_kind.get(Kind.ECHO)
-    if own is not None and (echo is None or own.time <= echo.time + ECHO_SECONDS):
-        return own
-    left = by_kind.get(Kind.LEFT)
-    if left is not None and (echo is None or left.time > echo.time):
-        left = None
-    return by_kind.get(Kind.HELPER) or left or echo or own or by_kind.get(Kind.ASKED)
+_XID_PID = re.compile(r"\bpid='?(\d{1,10})")
 
 
 def of_rank(
@@ -90,12 +37,15 @@ def of_rank(
     if failure is not None:
         told = f"{failure.error}: {failure.message}" if failure.message else failure.error
         step = "" if failure.step is None else f" at step {failure.step}"
-        echo = failure.error in _ECHO_TYPES or bool(_ECHO.search(failure.message))
-        kind = Kind.ECHO if echo else Kind.OWN
-        return Cause(kind, failure.time, name(record), f"{told}, in {failure.stage}{step}")
+        means = of_exception(told)
+        what = f"{told}, in {failure.stage}{step}"
+        return Cause(
+            means.kind, failure.time, name(record), what, means.death, means.sure, record.rank
+        )
     if record.life is Life.CLOSED:
         time = ending.time if ending else missed_at
-        return Cause(Kind.LEFT, time, f"{name(record)} (pid {record.pid})", "it ended well")
+        whom = f"{name(record)} (pid {record.pid})"
+        return Cause(Kind.LEFT, time, whom, "it ended well", rank=record.rank)
     if record.life is not Life.GONE:
         return None
     number = ending.signal if ending else 0
@@ -105,7 +55,18 @@ def of_rank(
         ending.time if ending else missed_at,
         f"{name(record)} (pid {record.pid})",
         f"{ended(ending.status if ending else None)}{stage}",
+        *_death(number),
+        record.rank,
     )
+
+
+def _death(number: int) -> tuple[Death, bool]:
+    """What a signal makes likely, and whether that is sure: many send SIGKILL."""
+    if number == signal.SIGINT:
+        return Death.USER, True
+    if number in _ASKED_TO_END:
+        return Death.PREEMPTION, False
+    return (Death.HOST_MEMORY, False) if number == signal.SIGKILL else (Death.CODE, True)
 
 
 def of_helpers(endings: Sequence[Ending], until: float) -> Iterable[Cause]:
@@ -113,7 +74,26 @@ def of_helpers(endings: Sequence[Ending], until: float) -> Iterable[Cause]:
     for ending in endings:
         if ending.signal in _FATAL and until - ECHO_SECONDS <= ending.time:
             whom = f"process {ending.pid} ({ending.command}), which is no rank,"
-            yield Cause(Kind.HELPER, ending.time, whom, ended(ending.status))
+            yield Cause(
+                Kind.HELPER, ending.time, whom, ended(ending.status), *_death(ending.signal)
+            )
+
+
+def of_kernel(log: Kmsg, since: float, names: Mapping[int, str]) -> Iterator[Cause]:
+    """What the kernel has done since then to these processes, and errors of GPUs, but those that
+    name another process; nothing where its log may not be read."""
+    try:
+        records = [one for one in log.read() if one.facility == 0 and one.time >= since]
+    except SourceError:
+        return
+    for record in records:
+        kill, means = parse_oom(record.text), of_line(record.text)
+        told = _XID_PID.search(record.text)
+        pid = kill.pid if isinstance(kill, OomKill) else int(told[1]) if told else None
+        ours = pid in names or (pid is None and "NVRM" in record.text)
+        if means is not None and ours and not isinstance(kill, OomCause):
+            whom = "a GPU" if pid is None else names[pid]
+            yield Cause(Kind.OWN, record.time, whom, record.text, means.death)
 
 
 def standing(record: RankRecord, offset: float) -> Failure | None:

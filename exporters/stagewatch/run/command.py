@@ -6,7 +6,9 @@ Every PyTorch process that the command starts records its training steps, checkp
 collectives, and the stages of the framework that it imports.  Meanwhile, `stagewatch inspect` in
 another terminal says what the ranks do.  STAGEWATCH_OFF=1 switches the recording off.
 
-Signals and the exit status pass through.  In the end one line on standard error says what happened.
+Signals and the exit status pass through.  In the end one line on standard error says what happened:
+which rank failed first and of what, by records, exit statuses, the kernel log where it may be read,
+and the log, where standard error goes to a file.
 
 exit status: that of the command; 126 or 127 where it cannot be run
 """
@@ -19,11 +21,16 @@ import importlib.util
 import logging
 import os
 import secrets
+import stat
 import sys
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from stagewatch.core.errors import ConfigError
+from stagewatch.core.errors import ConfigError, StagewatchError
+from stagewatch.died.causes import Cause, Kind, first
+from stagewatch.died.log import read, together
 from stagewatch.host.procfs import Procfs
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.run.child import end_alike
@@ -40,6 +47,8 @@ INSPECTOR = {
 """Prometheus' text, which does not grow, where the agent's collector reads it."""
 LOADER = Path(__file__).parents[1] / "client" / "loader"
 """For the `PYTHONPATH` of every process of a job."""
+LOGGED_BYTES = 8 << 20
+"""Read at most of the log of a command that has failed, before its end: a second's work."""
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 
 
@@ -69,8 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
     environ = environment({**os.environ, **nccl(arguments.nccl)}, arguments.job) | recorder
     ranks = Ranks(records, Procfs(), tell=_tell)
     try:
+        written = _written()
         status = run_child(command, environ, ranks.look)
-        _say(ranks.story(status))
+        _say(ranks.story(status, _logged(written) if status and written is not None else None))
     except OSError as error:
         print(f"stagewatch: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
@@ -78,6 +88,26 @@ def run(arguments: argparse.Namespace) -> int:
         ranks.close()
         _remove_pipes(recorder.get(PIPE))
     return end_alike(status)
+
+
+def _written() -> int | None:
+    """Bytes in the file that standard error goes to; `None` where that is no file."""
+    try:
+        status = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _logged(since: int) -> Cause | None:
+    """What the command has written to that file of its end: `slurm-540.out` of a batch job."""
+    since = max(since, (_written() or 0) - LOGGED_BYTES)
+    try:
+        log = read(Path(f"/proc/self/fd/{sys.stderr.fileno()}"), since)
+    except StagewatchError:
+        return None
+    found = first(together([log]))
+    return replace(found, time=time.time()) if found and found.kind <= Kind.HELPER else None
 
 
 def _tell(hang: str) -> None:

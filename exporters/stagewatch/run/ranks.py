@@ -16,6 +16,7 @@ from queue import SimpleQueue
 
 from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.core.words import duration, ended, printable
+from stagewatch.died.causes import Cause, Death, Kind, first
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import Departures
@@ -24,13 +25,13 @@ from stagewatch.inspect.processes import lines
 from stagewatch.judgement.from_node import observe
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.sentence import sentence
+from stagewatch.kernel_log.reader import KERNEL_LOG, Kmsg
 from stagewatch.ranks.directory import RankDirectory, records_of_node
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.records import Life, RankRecord
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.run import causes
-from stagewatch.run.causes import Cause
 from stagewatch.run.endings import Endings
 from stagewatch.run.stillness import Still, Stillness
 
@@ -81,6 +82,7 @@ class Ranks:
         *,
         tell: Callable[[str], None] = lambda _: None,
         taker: StackTaker | None = None,
+        kernel_log: Path = KERNEL_LOG,
     ) -> None:
         """`tell` is called with a line about a hang, once, as soon as it is seen."""
         self._proc = proc
@@ -93,6 +95,7 @@ class Ranks:
         self._tell = tell
         self._began = time.time()
         self._oom_kills = causes.oom_kills()
+        self._kernel_log = kernel_log
         self._command = 0
         self._last: dict[str, RankRecord] = {}
         """The last look at each record, by its name."""
@@ -143,12 +146,15 @@ class Ranks:
             self._taker.close()
             self._records.close()
 
-    def story(self, status: int) -> str:
-        """How the command ended, in one line; `status`: as `os.waitpid` gives it."""
+    def story(self, status: int, logged: Cause | None = None) -> str:
+        """How the command ended, in one line; `status`: as `os.waitpid` gives it; `logged`: what
+        its log says of its end."""
         now = time.time()
         took = duration(now - self._began)
         ranks = self._keys()
         hang, cause = self._hang, self._cause(status) if status else None
+        if status and logged and ranks and (cause is None or cause.kind >= Kind.WAITED):
+            cause = logged
         if not status and ranks:
             all_ranks = f"all {len(ranks)} ranks" if len(ranks) > 1 else "the rank"
             return f"{all_ranks} ended well after {took}"
@@ -158,11 +164,16 @@ class Ranks:
         if cause is not None:
             after = duration(max(0.0, cause.time - self._began))
             then = f"; then nothing went on for {duration(now - cause.time)}" if hang else ""
-            does = "ended" if cause.kind is causes.Kind.LEFT else "failed"
-            told = f"{cause.whom} {does} first, after {after}: {cause.what}"
-            return printable(f"{told}{self._out_of_memory(cause)}{then}")
+            does = "ended" if cause.kind is Kind.LEFT else "failed"
+            killed = self._out_of_memory(cause)
+            class_ = cause.death.words if cause.sure or killed else ""
+            of = f"{class_}: " if class_ and cause.death is not Death.CODE else ""
+            told = f"{of}{cause.whom} {does} first, after {after}: {cause.what}"
+            return printable(f"{told}{killed}{then}")
         if not ranks:
-            return self._of_processes(f"the command ended after {took}{_by(status)}", status)
+            end = self._of_processes(f"the command ended after {took}{_by(status)}", status)
+            of = f"{logged.death.words}: {logged.what}" if logged and status else ""
+            return f"{end}\n  {printable(of)}" if of else end
         return f"the command ended after {took}{_by(status)}, and no rank has recorded why"
 
     def _of_processes(self, end: str, status: int) -> str:
@@ -201,7 +212,13 @@ class Ranks:
         pids = {record.pid for record in self._last.values()} | {self._command}
         helpers = [ending for ending in self._endings.seen() if ending.pid not in pids]
         until = min((cause.time for cause in of_ranks), default=time.time())
-        return causes.first([*of_ranks, *causes.of_helpers(helpers, until)])
+        log = Kmsg(self._kernel_log)
+        names = {one.pid: f"process {one.pid} ({one.command})" for one in self._endings.seen()}
+        names |= {one.pid: f"{causes.name(one)} (pid {one.pid})" for one in self._last.values()}
+        of_kernel = causes.of_kernel(log, self._began, names)
+        found = first([*of_ranks, *causes.of_helpers(helpers, until), *of_kernel])
+        log.close()
+        return found
 
     def _out_of_memory(self, cause: Cause) -> str:
         now = causes.oom_kills()

@@ -1,0 +1,121 @@
+"""Why a job died: the first of what befell its processes that does not follow from another.
+
+A process that dies takes its peers along: their collectives fail with the connection to it, or wait
+until they time out, and the launcher ends whoever is left.  Such an echo may be recorded before the
+death itself, since the kernel closes connections first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+ECHO_SECONDS = 10.0
+"""How much earlier than its cause an echo may be recorded."""
+
+
+class Death(Enum):
+    """What a job dies of; the value is for programs, `words` are for people."""
+
+    GPU_MEMORY = "gpu_memory"
+    HOST_MEMORY = "host_memory"
+    COLLECTIVE_TIMEOUT = "collective_timeout"
+    GPU = "gpu"
+    NETWORK = "network"
+    STORAGE = "storage"
+    PREEMPTION = "preemption"
+    TIME_LIMIT = "time_limit"
+    NODE = "node"
+    CODE = "code"
+    USER = "user"
+    UNKNOWN = "unknown"
+
+    @property
+    def words(self) -> str:
+        """For a sentence that begins with it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Death.GPU_MEMORY: "out of memory of a GPU",
+    Death.HOST_MEMORY: "out of memory of the host",
+    Death.COLLECTIVE_TIMEOUT: "a collective timed out",
+    Death.GPU: "a GPU or its driver failed",
+    Death.NETWORK: "the network, or a peer, was lost",
+    Death.STORAGE: "storage failed",
+    Death.PREEMPTION: "preempted, or asked to end",
+    Death.TIME_LIMIT: "the time limit was reached",
+    Death.NODE: "a node failed",
+    Death.CODE: "the program failed",
+    Death.USER: "ended by its user, or by what it was given",
+    Death.UNKNOWN: "nothing tells why",
+}
+
+
+class Kind(IntEnum):
+    """What a cause is, the likeliest first."""
+
+    OWN = 0
+    """An exception, the death of a rank, or what the kernel or Slurm did to it."""
+    HELPER = 1
+    """The death of a process that is no rank: of a data loader's worker, of a server."""
+    LEFT = 2
+    """A rank that ended well while others went on."""
+    WAITED = 3
+    """A wait for others that timed out."""
+    ECHO = 4
+    """An exception for the end of another process."""
+    ASKED = 5
+    """The death of a rank by a signal that launchers send."""
+    STATUS = 6
+    """An exit status that says no more than that something failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Something that ended a process."""
+
+    kind: Kind
+    time: float
+    """Unix time, seconds; of a log without times, what puts its lines in order."""
+    whom: str
+    what: str
+    death: Death = Death.CODE
+    sure: bool = True
+    """Whether it tells the class, and not only makes it likely."""
+    rank: int | None = None
+    node: str = ""
+    place: str = ""
+    """Where it stands: `train.log:123`."""
+
+
+def first(causes: Iterable[Cause]) -> Cause | None:
+    """The one that the others follow from."""
+    by_kind: dict[Kind, Cause] = {}
+    ordered = sorted(causes, key=lambda one: (one.time, one.kind))
+    for cause in ordered:
+        by_kind.setdefault(cause.kind, cause)
+    own, echo = by_kind.get(Kind.OWN), by_kind.get(Kind.ECHO)
+    waited = by_kind.get(Kind.WAITED)
+    if (
+        own is not None
+        and (echo is None or own.time <= echo.time + ECHO_SECONDS)
+        and (waited is None or own.time <= waited.time)
+    ):
+        return own if own.sure else _told(own, ordered)
+    follows = [one.time for one in (echo, waited) if one is not None]
+    left = by_kind.get(Kind.LEFT)
+    if left is not None and (not follows or left.time > min(follows)):
+        left = None
+    found = by_kind.get(Kind.HELPER) or left or waited or echo or own or by_kind.get(Kind.ASKED)
+    return found or by_kind.get(Kind.STATUS)
+
+
+def _told(likely: Cause, ordered: Iterable[Cause]) -> Cause:
+    """What is only likely, with the class that the kernel or Slurm is sure of, if they told."""
+    for other in ordered:
+        if other.kind is Kind.OWN and other.sure and other.death not in (Death.CODE, Death.USER):
+            told = replace(likely, death=other.death, sure=True)
+            return told if other.death is likely.death else replace(other, rank=likely.rank)
+    return likely
