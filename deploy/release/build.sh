@@ -1,10 +1,12 @@
 #!/bin/sh
-# Usage: deploy/release/build.sh [DIRECTORY]
+# Usage: deploy/release/build.sh [DIRECTORY [wheels]]
 # Builds all that is published into DIRECTORY (dist/), from the files that git tracks, as they are now:
-# the sdist and the wheel, a deb and an rpm for each architecture, the Helm chart, the mixin, boards to
-# import, a list of all that the packages bring (CycloneDX) and the checksums.
-# Two builds of a commit are equal byte for byte: all times are that of the commit, or
-# $SOURCE_DATE_EPOCH.  `make release` installs what this needs: .venv-release, dpkg-deb, rpmbuild.
+# the sdist and the wheel, the plugin's wheel, a deb and an rpm for each architecture, an image for both,
+# the Helm chart, the mixin, boards to import, a list of all that the packages bring (CycloneDX) and the
+# checksums.  Two builds of a commit are equal byte for byte: all times are that of the commit, or
+# $SOURCE_DATE_EPOCH.  The image is, as long as Debian's archive serves the same.
+# $STAGEWATCH_REPOSITORY is the address of the project, for the metadata of the wheels.
+# `make release` installs what this needs: .venv-release, dpkg-deb, rpmbuild, compilers, buildah.
 set -eu
 umask 022
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -19,6 +21,7 @@ trap 'exit 1' INT TERM
 
 # Nothing that lies about in the checkout gets into a package.  Changes that are not committed do.
 mkdir "$work/source"
+git update-index --refresh -q >/dev/null || true # or a new time alone is a change to what follows
 changed=$(git stash create)
 git archive "${changed:-HEAD}" | tar -x -C "$work/source"
 cd "$work/source"
@@ -30,11 +33,21 @@ rm -f "$dist"/stagewatch* "$dist/SHA256SUMS"
 # A tar archive of a directory, with nothing in it of who packed it, and when.
 pack() {
     tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
-        --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -c "$2" | gzip -9n > "$3"
+        --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -c "$2"
 }
 
+plugin=exporters/stagewatch_nccl
+# Only the forge that publishes knows where the project lives.
+for metadata in ${STAGEWATCH_REPOSITORY:+pyproject.toml $plugin/pyproject.toml}; do
+    printf '\n[project.urls]\nSource = "%s"\nIssues = "%s/issues"\n' \
+        "$STAGEWATCH_REPOSITORY" "$STAGEWATCH_REPOSITORY" >> "$metadata"
+done
 "$bin/hatchling" build -t sdist -t wheel -d "$dist" >/dev/null 2>&1
+for machine in x86_64 aarch64; do
+    (cd $plugin && CC=$machine-linux-gnu-gcc "$bin/hatchling" build -t wheel -d "$dist" >/dev/null 2>&1)
+done
 "$bin/twine" check --strict "$dist"/*.whl "$dist"/*.tar.gz
+[ "${2:-}" != wheels ] || exit 0
 
 # What a machine gets: an environment of its own in /opt/stagewatch, which any Python from 3.10 on runs,
 # units, and options.  Packages come as wheels of Python 3.10; newer ones run what is compiled for its
@@ -106,8 +119,38 @@ rpm() {
         --define "_build_id_links none" "$spec" >/dev/null
 }
 
+# Debian's packages are unpacked and not installed, so that no architecture but this one has to run; and
+# the agents as the debs have them.  Slurm's commands are some 6 MB of it.
+# shellcheck disable=SC2016 # $1 is the hook's
+image() {
+    for architecture in amd64 arm64; do
+        mmdebstrap --quiet --variant=extract --architectures=$architecture --components=main \
+            --include=base-files,coreutils,dash,python3,sed,slurm-client,util-linux --skip=output/dev \
+            --extract-hook='rm "$1/etc/hostname" "$1/etc/resolv.conf"' bookworm - > "$work/system.tar"
+        container=$(store from --arch $architecture scratch)
+        store add --quiet "$container" "$work/system.tar" /
+        store add --quiet "$container" "$work/$architecture/opt" /opt
+        store add --quiet "$container" "$work/$architecture/usr/bin" /usr/bin
+        store add --quiet --chmod 644 "$container" deploy/docker/users/* /etc
+        store add --quiet --chmod 755 "$container" deploy/docker/entrypoint.sh \
+            /usr/local/bin/stagewatch-entrypoint
+        mkdir -p "$work/state"
+        store add --quiet --chown 9947:9947 "$container" "$work/state" /var/lib/stagewatch
+        store config --arch $architecture --user stagewatch --volume /var/lib/stagewatch \
+            --env PYTHONUNBUFFERED=1 --env PYTHONDONTWRITEBYTECODE=1 --env PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+            --port 9947/tcp --port 9948/tcp --port 9949/tcp --cmd node \
+            --entrypoint '["/usr/local/bin/stagewatch-entrypoint"]' "$container"
+        store commit --quiet --timestamp "$SOURCE_DATE_EPOCH" --manifest stagewatch "$container"
+    done
+    store manifest push --quiet --all stagewatch "oci:$work/oci:$version"
+}
+
+store() { buildah --root "$work/store" --runroot "$work/run" --storage-driver vfs "$@"; }
+
 tree amd64 x86_64-manylinux2014
 tree arm64 aarch64-manylinux2014
+image >/dev/null
+pack "$work/oci" . > "$dist/stagewatch-image-$version.tar"
 deb amd64 && rpm amd64 x86_64
 deb arm64 && rpm arm64 aarch64
 
@@ -115,8 +158,9 @@ deb arm64 && rpm arm64 aarch64
     --output-file "$dist/stagewatch-$version.cdx.json" "$work/amd64/opt/stagewatch/bin/python"
 
 "$work/amd64/opt/stagewatch/bin/python" deploy/release/content.py "$work/content"
-pack "$work/content" stagewatch "$dist/stagewatch-$version.tgz"
-pack "$work/content" stagewatch-mixin "$dist/stagewatch-mixin-$version.tar.gz"
-pack "$work/content" stagewatch-boards "$dist/stagewatch-boards-$version.tar.gz"
+pack "$work/content" stagewatch | gzip -9n > "$dist/stagewatch-$version.tgz"
+for archive in mixin boards; do
+    pack "$work/content" stagewatch-$archive | gzip -9n > "$dist/stagewatch-$archive-$version.tar.gz"
+done
 
 (cd "$dist" && sha256sum -- * > SHA256SUMS)

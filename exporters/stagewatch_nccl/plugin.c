@@ -201,10 +201,11 @@ static int finalize(void *context) {
 
 /* Whether nobody but this user and root could replace files there. */
 static int fit(const char *directory) {
-    struct stat status;
-    if (lstat(directory, &status) || !S_ISDIR(status.st_mode)) return 0;
-    int own = status.st_uid == geteuid() || status.st_uid == 0;
-    return own && (!(status.st_mode & (S_IWOTH | S_IWGRP)) || status.st_mode & S_ISVTX);
+    struct statx status; /* lstat of a newer C library is not in that of RHEL 8 */
+    if (statx(AT_FDCWD, directory, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &status)) return 0;
+    int own = status.stx_uid == geteuid() || status.stx_uid == 0;
+    int loose = status.stx_mode & (S_IWOTH | S_IWGRP) && !(status.stx_mode & S_ISVTX);
+    return S_ISDIR(status.stx_mode) && own && !loose;
 }
 
 /* Where the client keeps its record: see stagewatch/places.py. */

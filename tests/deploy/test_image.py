@@ -1,7 +1,7 @@
-"""The container image, built by buildah without a daemon, unpacked, and run in a directory.
+"""The container images, unpacked and run in a directory: the release's, and those of the Dockerfile.
 
-No registry is reached for that: the distribution's Python takes the place of the official image, as
-in `engine.py`.  Part of `make test-release`.
+buildah builds the latter without a daemon.  No registry is reached for that: the distribution's Python
+takes the place of the official image, as in `engine.py`.  Part of `make test-release`.
 """
 
 from __future__ import annotations
@@ -17,24 +17,37 @@ from typing import Any
 
 import pytest
 
+import stagewatch
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from tests.deploy.engine import CERTIFICATES, ROOT, need
 from tests.waiting import wait_for
 
+DIST = os.environ.get("STAGEWATCH_DIST", "")
+
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.xdist_group("release"),
-    pytest.mark.skipif(
-        not os.environ.get("STAGEWATCH_DIST"), reason="takes minutes: make test-release"
-    ),
+    pytest.mark.skipif(not DIST, reason="takes minutes: make test-release"),
 ]
+
+Image = tuple[Path, dict[str, Any]]
+"""The root of an image, and its configuration."""
+
+ALONE = [
+    "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc",
+    'mount -t proc proc "$0/proc"; mount -t tmpfs run "$0/run"; exec chroot "$0" "$@"',
+]  # fmt: skip
+"""Runs in a root, in namespaces of its own, as an engine does."""
 
 
 def output(*command: str | Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+RELEASED = f"oci-archive:{DIST}/stagewatch-image-{stagewatch.__version__}.tar"
 
 
 class Builder:
@@ -65,68 +78,86 @@ class Builder:
         self("rm", container)
         system.unlink()
 
-    def build(self, target: str) -> tuple[Path, dict[str, Any]]:
-        """The root of an image, and its configuration."""
+    def build(self, target: str) -> Image:
         self(
             "build", "--quiet", "--isolation=chroot", "--network=host", f"--target={target}",
             "--build-arg=BASE=localhost/python", f"--tag=localhost/{target}", ROOT,
         )  # fmt: skip
-        layout = self.directory / target
-        self("push", "--quiet", f"localhost/{target}", f"oci:{layout}:latest")
-        bundle = self.directory / f"{target}-bundle"
-        output("umoci", "unpack", "--image", f"{layout}:latest", bundle)
-        told = output("skopeo", "inspect", "--config", f"oci:{layout}:latest")
-        return bundle / "rootfs", json.loads(told)["config"]
+        self("push", "--quiet", f"localhost/{target}", f"oci:{self.directory / target}:latest")
+        return unpacked(f"oci:{self.directory / target}:latest", self.directory / f"{target}-root")
+
+
+def unpacked(image: str, directory: Path, architecture: str = "") -> Image:
+    """What any tool of its kind finds in it."""
+    of = [f"--override-arch={architecture}"] if architecture else []
+    layout = f"{directory}-layout:latest"
+    output("skopeo", "copy", "--quiet", *of, image, f"oci:{layout}")
+    output("umoci", "unpack", "--image", layout, directory)
+    told = output("skopeo", "inspect", *of, "--config", f"oci:{layout}")
+    return directory / "rootfs", json.loads(told)["config"]
 
 
 @pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     need("buildah", "umoci", "skopeo", "mmdebstrap")
     if os.geteuid() != 0:
         pytest.skip("needs root, for an image in a directory")
     directory = tmp_path_factory.mktemp("image")
-    yield Builder(directory)
+    yield directory
     shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")
-def agent(builder: Builder) -> tuple[Path, dict[str, Any]]:
-    return builder.build("agent")
+def builder(directory: Path) -> Builder:
+    return Builder(directory)
+
+
+@pytest.fixture(scope="module", params=["release", "Dockerfile"])
+def agent(request: pytest.FixtureRequest, directory: Path) -> Image:
+    if request.param == "release":
+        return unpacked(RELEASED, directory / "released")
+    return request.getfixturevalue("builder").build("agent")  # type: ignore[no-any-return]
 
 
 def test_the_image_starts_the_node_agent_as_nobody_in_particular(
-    agent: tuple[Path, dict[str, Any]],
+    agent: Image,
 ) -> None:
     _, config = agent
     assert config["User"] == "stagewatch"
     assert config["Entrypoint"] == ["/usr/local/bin/stagewatch-entrypoint"]
     assert config["Cmd"] == ["node"]
     assert set(config["ExposedPorts"]) == {"9947/tcp", "9948/tcp", "9949/tcp"}
+    assert "/var/lib/stagewatch" in config["Volumes"]
 
 
-def test_the_image_has_what_it_runs_and_no_installer(agent: tuple[Path, dict[str, Any]]) -> None:
+def test_the_image_has_what_it_runs_and_no_installer(agent: Image) -> None:
     root, _ = agent
     packages = next((root / "opt" / "stagewatch" / "lib").glob("python3*/site-packages"))
     assert (packages / "stagewatch" / "_assets" / "alerts").is_dir()
     assert not (packages / "pip").exists()
+    assert (root / "var/lib/stagewatch").stat().st_uid == 9947
+    assert not (root / "etc/hostname").exists() or not (root / "etc/hostname").read_text()
 
 
 @pytest.mark.parametrize("command", ["node", "judge"])
 def test_a_container_of_the_image_is_scraped(
-    agent: tuple[Path, dict[str, Any]], command: str, children: Children, tmp_path: Path
+    agent: Image, command: str, children: Children, tmp_path: Path
 ) -> None:
     """In namespaces of its own, as root first, as an engine starts the node agent's."""
     root, config = agent
     port = free_port()
     prefix = "STAGEWATCH_JUDGE" if command == "judge" else "STAGEWATCH"
     path = next(each for each in config["Env"] if each.startswith("PATH="))
-    inside = 'mount -t proc proc "$0/proc"; mount -t tmpfs run "$0/run"; exec chroot "$0" "$@"'
-    process = children.start(
-        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", inside, str(root),
-         "env", path, f"{prefix}_LISTEN=127.0.0.1:{port}", *config["Entrypoint"], command],
-        log=tmp_path / "log",
-    )  # fmt: skip
+    options = [path, f"{prefix}_LISTEN=127.0.0.1:{port}"]
+    started = [*ALONE, str(root), "env", *options, *config["Entrypoint"], command]
+    process = children.start(started, log=tmp_path / "log")
+    wait_until_scraped(port)
+    users = output("ps", "-o", "uid=", "-g", str(os.getpgid(process.pid)))
+    assert "9947" in users.split()
+    process.kill()
 
+
+def wait_until_scraped(port: int) -> None:
     def metrics() -> str:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -135,12 +166,31 @@ def test_a_container_of_the_image_is_scraped(
             return ""
 
     wait_for(lambda: "stagewatch_collector_success" in metrics(), "it is scraped")
-    users = output("ps", "-o", "uid=", "-g", str(os.getpgid(process.pid)))
-    assert "9947" in users.split()
+
+
+def test_the_image_of_the_other_architecture_is_scraped(
+    directory: Path, children: Children, tmp_path: Path
+) -> None:
+    """By an emulator, which runs no program but the agent itself: no entry point, no children."""
+    need("qemu-aarch64-static")
+    root, _ = unpacked(RELEASED, directory / "other", "arm64")
+    shutil.copy("/usr/bin/qemu-aarch64-static", root)
+    port = free_port()
+    home = "/opt/stagewatch/bin"
+    command = ["/qemu-aarch64-static", f"{home}/python", f"{home}/stagewatch", "node"]
+    started = [*ALONE, str(root), *command, f"--web.listen-address=127.0.0.1:{port}"]
+    process = children.start(started, log=tmp_path / "log")
+    wait_until_scraped(port)
     process.kill()
 
 
-def test_the_slurm_image_has_the_commands_of_slurm(builder: Builder) -> None:
+def test_the_image_has_the_commands_of_slurm(directory: Path) -> None:
+    root, _ = unpacked(RELEASED, directory / "slurm-commands")
+    told = output("chroot", root, "squeue", "--version")
+    assert told.startswith("slurm-wlm ")
+
+
+def test_the_slurm_image_of_the_dockerfile_has_the_commands_of_slurm(builder: Builder) -> None:
     root, config = builder.build("slurm")
     assert config["Cmd"] == ["slurm"]
     assert (root / "usr" / "bin" / "squeue").exists()
