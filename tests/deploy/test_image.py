@@ -1,7 +1,7 @@
-"""The container images, unpacked and run in a directory: the release's, and those of the Dockerfile.
+"""The container images, unpacked and run in a directory: the release's and the Dockerfile's.
 
-buildah builds the latter without a daemon.  No registry is reached for that: the distribution's Python
-takes the place of the official image, as in `engine.py`.  Part of `make test-release`.
+buildah builds the latter without a daemon.  No registry is reached for that: the distribution's
+Python takes the place of the official image, as in `engine.py`.  Part of `make test-release`.
 """
 
 from __future__ import annotations
