@@ -6,6 +6,7 @@ for directory in /etc/stagewatch /etc/prometheus /var/lib/stagewatch /var/lib/st
     mkdir -p $directory
     mount -t tmpfs -o mode=755 tmpfs $directory
 done
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm # no ranks but our own
 mkdir -p /run/stagewatch/ranks /run/stagewatch/faults
 chmod 1777 /run/stagewatch/ranks
 echo '127.0.0.1 localhost prometheus PROMETHEUS NODE node' > hosts

@@ -286,8 +286,8 @@ _OTHERS = frozenset(
     for name in (
         *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
         *("JOB_ID", "JOB_NAME", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
-        *("RUN_ID", "OFF"),  # of its loader
-        *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
+        *("RUN_ID", "OFF", "DEVICE_EVENTS"),  # of its loader and its hooks
+        *("JOBS_DIR", "PATH", "NODE", "CLUSTER", "REPOSITORY"),  # of the scripts in deploy/
         *("RUN", "RUNTIME", "IMAGE", "SLURM_IMAGE", "NETWORK"),  # of compose.yaml
         *("BUILD_NETWORK", "APT_PACKAGES"),
         "FRAMEWORKS",  # of the tests
