@@ -177,7 +177,7 @@ def test_the_image_of_the_other_architecture_is_scraped(
     port = free_port()
     home = "/opt/stagewatch/bin"
     command = ["/qemu-aarch64-static", f"{home}/python", f"{home}/stagewatch", "node"]
-    started = [*ALONE, str(root), *command, f"--web.listen-address=127.0.0.1:{port}"]
+    started = [*ALONE, str(root), *command, f"--listen=127.0.0.1:{port}"]
     process = children.start(started, log=tmp_path / "log")
     wait_until_scraped(port)
     process.kill()
