@@ -59,7 +59,8 @@ tree() {
     mkdir -p "$packages" "$home/bin" "$to/usr/bin"
     set -- --quiet --target "$packages" --python-version 3.10 --python-platform "$2" --link-mode copy
     "$bin/uv" pip install "$@" --only-binary :all: --require-hashes -r deploy/requirements.lock
-    "$bin/uv" pip install "$@" --no-deps --no-index --find-links "$dist" "stagewatch==$version"
+    # Without uv's cache, which knows an earlier wheel of the same name.
+    "$bin/uv" pip install "$@" --no-cache --no-deps --no-index --find-links "$dist" "stagewatch==$version"
     mv "$packages/bin/py-spy" "$home/bin"
     rm -rf "${packages:?}/bin" "$packages/.lock" "$packages"/stagewatch-*/uv_cache.json
     sed -i /uv_cache.json/d "$packages"/stagewatch-*/RECORD

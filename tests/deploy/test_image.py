@@ -136,7 +136,6 @@ def test_the_image_has_what_it_runs_and_no_installer(agent: Image) -> None:
     assert (packages / "stagewatch" / "_assets" / "alerts").is_dir()
     assert not (packages / "pip").exists()
     assert (root / "var/lib/stagewatch").stat().st_uid == 9947
-    assert not (root / "etc/hostname").exists() or not (root / "etc/hostname").read_text()
 
 
 @pytest.mark.parametrize("command", ["node", "judge"])
@@ -178,7 +177,7 @@ def test_the_image_of_the_other_architecture_is_scraped(
     port = free_port()
     home = "/opt/stagewatch/bin"
     command = ["/qemu-aarch64-static", f"{home}/python", f"{home}/stagewatch", "node"]
-    started = [*ALONE, str(root), *command, f"--web.listen-address=127.0.0.1:{port}"]
+    started = [*ALONE, str(root), *command, f"--listen=127.0.0.1:{port}"]
     process = children.start(started, log=tmp_path / "log")
     wait_until_scraped(port)
     process.kill()
@@ -186,8 +185,9 @@ def test_the_image_of_the_other_architecture_is_scraped(
 
 def test_the_image_has_the_commands_of_slurm(directory: Path) -> None:
     root, _ = unpacked(RELEASED, directory / "slurm-commands")
-    told = output("chroot", root, "squeue", "--version")
-    assert told.startswith("slurm-wlm ")
+    output("chroot", root, "ldd", "/usr/bin/squeue")
+    assert (root / "usr" / "bin" / "squeue").exists()
+    assert not (root / "etc" / "hostname").exists()  # of the machine that has built it
 
 
 def test_the_slurm_image_of_the_dockerfile_has_the_commands_of_slurm(builder: Builder) -> None:

@@ -116,6 +116,16 @@ def test_a_deb_has_the_libraries_of_its_architecture(
     assert set(found.values()) == {machine}, found
 
 
+def test_a_deb_has_the_files_of_the_wheel_beside_it(dist: Path, deb: Path, tmp_path: Path) -> None:
+    output("dpkg-deb", "-x", deb, tmp_path)
+    packages = tmp_path / "opt/stagewatch/lib/python3/site-packages"
+    with zipfile.ZipFile(dist / f"stagewatch-{VERSION}-py3-none-any.whl") as wheel:
+        files = [name for name in wheel.namelist() if name.startswith("stagewatch/")]
+        assert all((packages / name).read_bytes() == wheel.read(name) for name in files)
+    installed = (path for path in (packages / "stagewatch").rglob("*") if path.is_file())
+    assert {path.relative_to(packages).as_posix() for path in installed} == set(files)
+
+
 @pytest.mark.parametrize("minor", range(10, 16))
 def test_the_environment_runs_under_whichever_python_a_machine_has(
     deb: Path, minor: int, tmp_path: Path
