@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.case_file import CaseFile, as_json, packed, read_all
+from stagewatch.judgement.facts import KernelWait
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import Shown
@@ -53,6 +58,32 @@ def test_nobody_is_woken_early_while_the_rank_of_another_role_may_compute() -> N
             if state.verdict.role == "train"
         )
         assert train.patience_seconds == patience
+
+
+QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
+
+
+@pytest.mark.parametrize(
+    ("what", "patience"),
+    [
+        ({}, 60.0),
+        ({"wait_class": WaitClass.SPIN}, 180.0),
+        ({"device": Device.WORKS}, 900.0),
+    ],
+)
+def test_nobody_is_woken_early_while_another_role_may_fill_a_queue(
+    what: dict[str, Any], patience: float
+) -> None:
+    shown = {"train": {"train": Shown(90, 4.0, 4.0, 4.0)}}
+    ranks = [
+        replace(rank, kernel_waits=(QUEUE,) if rank.kernel_waits else ())
+        if rank.role == "train"
+        else replace(rank, **what)
+        for rank in ranks_of("one-reads-a-pipe-of-a-rank-without-a-record")
+    ]
+    states = Course().look(Moment(1e9, tuple(ranks), shown))
+    (train,) = (state for state in states if state.verdict.role == "train")
+    assert (train.verdict.culprits, train.patience_seconds) == ((), patience)
 
 
 def test_the_graph_shows_who_reads_whose_pipe_across_roles() -> None:

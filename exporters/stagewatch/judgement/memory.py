@@ -137,7 +137,7 @@ class Course:
             role.since = None
         elif role.since is None:
             role.since = moment.time
-        if works(verdict):
+        if works(verdict, moment.ranks):
             role.worked = moment.time
         patience = patience_seconds(
             verdict,

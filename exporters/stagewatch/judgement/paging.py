@@ -43,15 +43,19 @@ def patience_seconds(
     return max(reasons)
 
 
-def works(verdict: Verdict) -> bool:
+def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
     """Whether who is at fault, or whom the others may wait for, is at work or makes marks; marks
-    that lead to no step are no work."""
+    that lead to no step are no work.  Where nobody is surely at fault, they may wait for another
+    role whose GPU computes."""
     case = verdict.case
     retries = {id(charge.rank) for charge in case.charges if charge.evidence == "livelock"}
     holding = [rank for at in case.holding if id(rank := case.live[at]) not in retries]
-    return any(rank.late_seconds is not None for rank in case.workers) or any(
+    if any(rank.late_seconds is not None for rank in case.workers) or any(
         rank.marks for rank in holding
-    )
+    ):
+        return True
+    sure = any(charge.confidence == "sure" for charge in verdict.charges)
+    return not sure and any(rank.computes for rank in job if rank.role != verdict.role)
 
 
 def _recovered(case: Case, shown: Stages) -> float:
@@ -64,7 +68,8 @@ def _recovered(case: Case, shown: Stages) -> float:
 def _busy(verdict: Verdict, job: Sequence[RankFacts], shown: Stages, limits: Limits) -> list[float]:
     """How long who may be at fault may keep a core busy outside of collectives: it may compute.
     That is whoever is named, else the ranks of other roles that the kernel shows to be waited for,
-    else everybody.  The first rollouts of a job have a long tail."""
+    or that may fill the queue that is, else everybody.  The first rollouts of a job have a long
+    tail."""
     live = verdict.case.live
     awaited = {(wait.role, wait.rank) for wait in verdict.case.outside}
     others = [
@@ -72,8 +77,10 @@ def _busy(verdict: Verdict, job: Sequence[RankFacts], shown: Stages, limits: Lim
         for rank in job
         if (rank.role, rank.rank) in awaited and rank.wait_class is not WaitClass.GONE
     ]
+    if any(wait.through for wait in verdict.case.outside):
+        others += [rank for rank in job if rank.role != verdict.role and _is_busy(rank)]
     ranks = verdict.culprits or others or live
-    if not all(rank.wait_class in _BUSY and not rank.inside for rank in ranks):
+    if not all(map(_is_busy, ranks)):
         return []
     stages = [rank.stage or "" for rank in ranks if rank.stage not in (*OUTSIDE, *LONG_STAGES)]
     untaught = any(not shown.get(one, NOTHING_SHOWN).taught(len(live)) for one in stages)
@@ -81,6 +88,10 @@ def _busy(verdict: Verdict, job: Sequence[RankFacts], shown: Stages, limits: Lim
         return [limits.untaught_busy_seconds]
     sure = any(charge.confidence == "sure" for charge in verdict.charges)
     return [] if sure else [limits.young_seconds]
+
+
+def _is_busy(rank: RankFacts) -> bool:
+    return rank.wait_class in _BUSY and not rank.inside
 
 
 def _boundless(case: Case) -> bool:
