@@ -212,7 +212,9 @@ class Debian:
         if not bare.exists():
             bare.parent.mkdir(exist_ok=True)
             made = root / bare.name
-            output("mmdebstrap", "--quiet", "--variant=minbase", "--components=main", "bookworm", made)
+            output(
+                "mmdebstrap", "--quiet", "--variant=minbase", "--components=main", "bookworm", made
+            )
             shutil.move(made, bare)
         output("tar", "--extract", "--file", bare, "--directory", root)
         shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
