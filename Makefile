@@ -34,6 +34,7 @@ release: # all that is published, into dist/
 test-release: release # the packages in a bare Debian, the image; two builds are equal
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
+	@deploy/setup.sh kubernetes
 	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py \
 	    tests/deploy/test_image.py tests/deploy/test_project_pages.py
 

@@ -118,7 +118,8 @@ make_release() {
     cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
     [ "$(uname -m)" != aarch64 ] || cross="gcc-x86-64-linux-gnu libc6-dev-amd64-cross"
     # shellcheck disable=SC2086 # one word a package
-    install_packages buildah dpkg gcc libc6-dev $cross mmdebstrap rpm skopeo umoci
+    install_packages buildah dpkg gcc libc6-dev $cross mmdebstrap qemu-user-static rpm skopeo \
+        umoci
     if current .venv-release/.complete deploy/release/requirements.lock; then return 0; fi
     new_venv .venv-release "what builds a release"
     .venv-release/bin/pip --quiet --disable-pip-version-check install \
