@@ -130,6 +130,14 @@ def test_a_rank_that_is_gone_is_named_with_the_first_failure() -> None:
     )
 
 
+def test_what_peers_of_a_killed_rank_raise_is_not_told_as_the_first_failure() -> None:
+    echo = RAISED | {"first_failure": "ConnectionResetError in train"}
+    found = verdict(job(8, SPINNING, rank_0=echo, rank_2={"wait_class": WaitClass.GONE}))
+    assert [rank.rank for rank in found.culprits] == [2]
+    assert "first failure" not in sentence(found)
+    assert "; also raised: rank 0 (pid 4000), ConnectionResetError in train" in sentence(found)
+
+
 def test_a_rank_that_is_gone_while_the_others_go_on_is_told_but_no_stall() -> None:
     found = verdict(job(8, rank_2={"wait_class": WaitClass.GONE}))
     assert (found.evidence, found.stalled) == ("process_gone", False)

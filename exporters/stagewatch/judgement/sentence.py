@@ -215,9 +215,14 @@ def _raised(ranks: Ranks) -> list[RankFacts]:
 
 
 def _failure(ranks: Ranks) -> str:
-    """The end of a sentence that tells the first failure, if there was one."""
+    """The end of a sentence that tells the first failure, if there was one: not as the first where
+    a rank has died without an exception of its own, from which those of its peers follow."""
     first = _first_failure(ranks)
-    return f"; first failure: {first}" if first else ""
+    killed = any(
+        rank.wait_class is WaitClass.GONE and rank.left_seconds is None and not rank.first_failure
+        for rank in ranks
+    )
+    return f"; {'also raised' if killed else 'first failure'}: {first}" if first else ""
 
 
 def _first_failure(ranks: Ranks) -> str:
