@@ -36,7 +36,8 @@ Image = tuple[Path, dict[str, Any]]
 
 ALONE = [
     "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc",
-    'mount -t proc proc "$0/proc"; mount -t tmpfs run "$0/run"; exec chroot "$0" "$@"',
+    'mkdir -p "$0/dev"; mount --rbind /dev "$0/dev"; mount -t proc proc "$0/proc"; '
+    'mount -t tmpfs run "$0/run"; exec chroot "$0" "$@"',
 ]  # fmt: skip
 """Runs in a root, in namespaces of its own, as an engine does."""
 
