@@ -165,7 +165,7 @@ def wait_until_scraped(port: int) -> None:
         except OSError:
             return ""
 
-    wait_for(lambda: "stagewatch_collector_success" in metrics(), "it is scraped")
+    wait_for(lambda: "stagewatch_collector_success" in metrics(), "it is scraped", 300)
 
 
 def test_the_image_of_the_other_architecture_is_scraped(
