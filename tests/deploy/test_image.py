@@ -36,7 +36,8 @@ Image = tuple[Path, dict[str, Any]]
 
 ALONE = [
     "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc",
-    'mount -t proc proc "$0/proc"; mount -t tmpfs run "$0/run"; exec chroot "$0" "$@"',
+    'mkdir -p "$0/dev"; mount --rbind /dev "$0/dev"; mount -t proc proc "$0/proc"; '
+    'mount -t tmpfs run "$0/run"; exec chroot "$0" "$@"',
 ]  # fmt: skip
 """Runs in a root, in namespaces of its own, as an engine does."""
 
@@ -164,7 +165,7 @@ def wait_until_scraped(port: int) -> None:
         except OSError:
             return ""
 
-    wait_for(lambda: "stagewatch_collector_success" in metrics(), "it is scraped")
+    wait_for(lambda: "stagewatch_collector_success" in metrics(), "it is scraped", 300)
 
 
 def test_the_image_of_the_other_architecture_is_scraped(
