@@ -94,7 +94,9 @@ def test_alert_and_incident_name_the_rank_and_the_line(
         return [
             alert.annotations["description"]
             for alert in api.alerts()
-            if alert.labels["alertname"] == "JobStalled" and alert.labels.get("rank")
+            if alert.labels["alertname"] == "JobStalled"
+            and alert.labels.get("rank")
+            and alert.labels["job_id"].startswith("torchrun-")  # not ranks of other tests
         ]
 
     wait_for(lambda: any(reward in text for text in texts()), "the alert with the line", 240)
