@@ -21,6 +21,7 @@ from tests.waiting import wait_for
 QUEUES = """
 import multiprocessing, os
 from stagewatch.core.processes import die_with_parent
+multiprocessing.set_start_method("fork")  # no longer the default from Python 3.14 on
 def rollout(orders, results):
     die_with_parent()
     while True:
