@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from stagewatch.incidents.talk import Talk, listeners
@@ -27,9 +25,9 @@ def find(target: Mapping[str, Any]) -> str:
     """Where to ask for the flight recorder of a process; empty if it runs no server.
 
     What listens on all addresses of version 6 is asked what it has, but for the store that ranks
-    meet in.  Only a process whose descriptors this one may see is asked.
+    meet in.
     """
-    mine = _sockets(target["pid"]) if target["reachable"] else set()
+    mine = set(target["sockets"]) if target["reachable"] else set()
     meeting = target["environ"].get("MASTER_PORT")
     ports = [
         port
@@ -60,14 +58,3 @@ def _ask(port: int, method: str, handler: str) -> bytes:
     if head.split()[1:2] != [b"200"]:
         raise OSError(0, "its debug server refuses to tell")
     return body
-
-
-def _sockets(pid: int) -> set[str]:
-    """The inodes of the sockets of a process; empty of one that this process may not look into."""
-    found = set()
-    with contextlib.suppress(OSError):
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                link = os.readlink(descriptor)  # noqa: PTH115
-                found |= {link[8:-1]} if link.startswith("socket:[") else set()
-    return found

@@ -125,6 +125,7 @@ class Libraries:
         prefixes = [f"{name}=" for name in VARIABLES]
         here = os.readlink("/proc/self/ns/net").encode()  # noqa: PTH115
         networks = self._files.read("ns/net", by_pid)
+        sockets = self._files.read("sockets", by_pid)
         return [
             {
                 "pid": pid,
@@ -132,6 +133,7 @@ class Libraries:
                 "rank": by_pid[pid].rank,
                 "uid": by_pid[pid].uid,
                 "reachable": networks.get(pid) == here,
+                "sockets": (sockets.get(pid) or b"").decode().split(),
                 "environ": dict(
                     item.split("=", 1)
                     for item in (content or b"").decode("utf-8", "surrogateescape").split("\0")
