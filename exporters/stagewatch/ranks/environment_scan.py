@@ -154,7 +154,8 @@ class EnvironmentScan:
         try:
             read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
         except StagewatchError:
-            self._denied = denied(self._proc, dict.fromkeys(pids - seen - recorded))
+            unread = dict.fromkeys(pids - seen - recorded)
+            self._denied = (self._denied & pids) | denied(self._proc, unread)
             raise
         for pid, environ in read.items():
             candidates.pop(pid, None)
