@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -85,6 +85,36 @@ def test_a_rank_that_calls_shows_the_port_it_calls(
             assert out.value(net.LAST_RECEIVED, *labels) is not None
             assert len(out.families[net.CONNECTIONS]) == 1, "the stranger's is nowhere"
             assert out.value(net.RECEIVE_QUEUE, *labels) == len(b"answer")
+
+
+class SilentOnce(OpenFiles):
+    """A process that does not answer the first question for its sockets."""
+
+    silent = True
+
+    def read(
+        self, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
+    ) -> Mapping[int, bytes | None]:
+        if file == "sockets" and self.silent:
+            self.silent = False
+            return {}
+        return super().read(file, pids, prefixes)
+
+
+def test_a_socket_of_a_process_that_did_not_answer_is_asked_for_again(
+    server: socket.socket,
+) -> None:
+    ranks = FakeRanks()
+    port = server.getsockname()[1]
+    with (
+        closing(RankSockets(families(ranks), PROC, SilentOnce(PROC))) as sockets,
+        program(CLIENT) as rank,
+    ):
+        ranks.add(rank.pid, 0)
+        rank.ask(f"connect {port}")
+        with server.accept()[0]:
+            assert sockets.look().owned == {RANK: []}
+            assert [one.peer_port for one in sockets.look().owned[RANK]] == [port]
 
 
 def test_what_a_closed_connection_had_counted_stays(
