@@ -101,42 +101,13 @@ class CollectorSpec(AnySpec[Context_contra], Generic[Options, Context_contra]):
 
     options: type[Options]
     build: Callable[[Options, Context_contra], Collector]
-    fed_by: AnySpec[Context_contra] | None = None
-    """The collector that keeps fresh what this one reads; where that is switched off, this one
-    runs it for itself."""
 
     def _own_settings(self) -> tuple[Setting, ...]:
         return tuple(settings_of(self.options, self.prefix))
 
     def make(self, values: Mapping[str, object], context: Context_contra) -> Collector:
         """The collector, out of resolved values by key."""
-        collector = self.build(fill(self.options, values, self.prefix), context)
-        if self.fed_by is None or self.fed_by.schedule(values).enabled:
-            return collector
-        return _Fed(self.fed_by.make(values, context), collector)
-
-
-class _Fed(Collector):
-    """A collector with the one that feeds it, of which it shows nothing."""
-
-    def __init__(self, feeder: Collector, collector: Collector) -> None:
-        self._feeder = feeder
-        self._collector = collector
-
-    def collect(self) -> Samples:
-        """What the collector makes of what the feeder has just read."""
-        self._feeder.collect()
-        return self._collector.collect()
-
-    def release(self) -> None:
-        """Both."""
-        self._feeder.release()
-        self._collector.release()
-
-    def close(self) -> None:
-        """Both."""
-        self._feeder.close()
-        self._collector.close()
+        return self.build(fill(self.options, values, self.prefix), context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +121,10 @@ class Declaration(Generic[Options]):
     page: Page = ""
 
     def built(
-        self,
-        build: Callable[[Options, Context_contra], Collector],
-        fed_by: AnySpec[Context_contra] | None = None,
+        self, build: Callable[[Options, Context_contra], Collector]
     ) -> CollectorSpec[Options, Context_contra]:
-        """The declaration for a list: `build` makes the collector from its options and what the
-        agent's collectors share."""
+        """The declaration for an agent's list; `build` makes the collector from its options and
+        the agent's context."""
         return CollectorSpec(
             name=self.name,
             help=self.help,
@@ -163,7 +132,6 @@ class Declaration(Generic[Options]):
             page=self.page,
             options=self.options,
             build=build,
-            fed_by=fed_by,
         )
 
 

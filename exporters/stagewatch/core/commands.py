@@ -25,10 +25,6 @@ class NoAnswer(SourceError):
     """The command was killed at its deadline."""
 
 
-class TooMuch(SourceError):
-    """The command was killed since it printed more than it may."""
-
-
 @dataclass(slots=True)
 class CommandRunner:
     """Runs one command at a time, in an environment that is known."""
@@ -92,9 +88,8 @@ class CommandRunner:
         if not ended:
             self._kill(process)
             if len(output) > self.max_output:
-                raise TooMuch(
-                    f"{name} printed more than {self.max_output >> 20} MiB and was killed"
-                )
+                limit = self.max_output >> 20
+                raise SourceError(f"{name} printed more than {limit} MiB and was killed")
             raise NoAnswer(f"{name} gave no answer within {timeout:g} s and was killed")
         if process.returncode != 0 and not (accept_status and output):
             raise SourceError(f"{name} failed ({_status(process)}): {_one_line(complaint)}")

@@ -11,7 +11,7 @@ from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Helper, JobSpec, JobState
 from stagewatch.core.collector import Declaration
 from stagewatch.core.config import duration, listing, option, text
-from stagewatch.core.exposition import Samples, counter, gauge
+from stagewatch.core.exposition import Samples, gauge
 
 MAX_TARGETS = 50
 MIN_INTERVAL = 1.0
@@ -31,11 +31,6 @@ ERROR = gauge(
     "net_probe_error",
     "1 for the phase the last probe failed in, with the error: an errno, a resolver's EAI_ code, "
     "certificate, tls, no_http, status_NNN, or deadline where it did not come back.",
-    ("target", "phase", "error"),
-)
-FAILURES = counter(
-    "net_probe_failures_total",
-    "Probes that failed, by phase and error: what clients of that service are told.",
     ("target", "phase", "error"),
 )
 
@@ -84,8 +79,6 @@ class ProbeCollector(JobsCollector):
     items = "target"
 
     def show(self, out: Samples, name: str, state: JobState) -> None:
-        if state.kills:
-            out.add(FAILURES, state.kills, name, state.hung_phase, "deadline")
         if state.hung is not None:
             out.add(SUCCESS, 0, name)
             out.add(ERROR, 1, name, state.hung_phase, "deadline")
@@ -95,9 +88,6 @@ class ProbeCollector(JobsCollector):
             return
         for phase, seconds in result["seconds"].items():
             out.add(SECONDS, seconds, name, phase)
-        for failure, count in result["failures"].items():
-            phase, _, error = failure.partition(" ")
-            out.add(FAILURES, count, name, phase, error)
         failed = result.get("error")
         out.add(SUCCESS, int(failed is None), name)
         if failed is not None:

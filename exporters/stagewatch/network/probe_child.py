@@ -29,22 +29,15 @@ class _Failed(Exception):
     """With the name of an error as its text."""
 
 
-def run(
-    arguments: dict[str, Any], leftover: dict[str, int] | None, report: Report
-) -> dict[str, Any]:
-    """Probe `target` once, each step within `timeout` seconds; counts failures over all runs."""
+def run(arguments: dict[str, Any], leftover: object, report: Report) -> dict[str, Any]:
+    """Probe `target` once, each step within `timeout` seconds."""
     seconds: dict[str, float] = {}
-    failures = leftover or {}
     result: dict[str, Any] = {"seconds": seconds}
     probe = _Probe(arguments["target"], arguments["timeout"], seconds, report)
     try:
         probe.run()
     except (OSError, _Failed, ValueError) as error:
         result["error"] = {"phase": probe.phase, "error": _name(error)}
-        failure = f"{probe.phase} {_name(error)}"
-        failures[failure] = failures.get(failure, 0) + 1
-        report.keep(failures)
-    result["failures"] = failures
     return result
 
 

@@ -13,7 +13,6 @@ from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.slurm.transport import SlurmClient
-from stagewatch.slurm.transport.json import SlurmJsonCli
 from stagewatch.slurm.transport.text import SlurmCli
 
 
@@ -47,9 +46,8 @@ class SlurmOptions(Timing, AgentOptions):
     )
     api: str = option(
         "text",
-        "how Slurm is asked: text (its commands; the cheapest), json (its commands with --json, "
-        "which tells each job's GPUs) or rest (slurmrestd)",
-        parse=one_of("text", "json", "rest"),
+        "how Slurm is asked: text (its commands) or rest (slurmrestd)",
+        parse=one_of("text", "rest"),
     )
     rest_url: str = option(
         "unix:/run/slurmrestd/slurmrestd.socket",
@@ -80,9 +78,6 @@ class SlurmOptions(Timing, AgentOptions):
         parse=listing(exporter),
         group=DISCOVERY,
     )
-    sd_dir: Path | None = option(
-        None, "directory to write NAME.json files for file_sd into", parse=path, group=DISCOVERY
-    )
 
     def title(self) -> str:
         """What the status page calls the cluster."""
@@ -110,8 +105,7 @@ class SlurmContext:
 def _client(options: SlurmOptions) -> SlurmClient:
     if options.api == "text":
         return SlurmCli(prefix=options.bin_dir)
-    if options.api == "json":
-        return SlurmJsonCli(prefix=options.bin_dir)
+
     from stagewatch.slurm.transport.rest import HttpReader, SlurmRest
 
     def reader() -> HttpReader:
@@ -125,12 +119,7 @@ def _client(options: SlurmOptions) -> SlurmClient:
 def slurm_context(options: SlurmOptions) -> SlurmContext:
     """Build the shared parts from the agent's options."""
     cluster = Cluster(_client(options), options, state_file=options.state_dir / "slurm.json")
-    discovery = Discovery(
-        options.sd_exporters,
-        cluster=options.cluster(),
-        memory=options.state_dir,
-        directory=options.sd_dir,
-    )
+    discovery = Discovery(options.sd_exporters, cluster=options.cluster(), memory=options.state_dir)
     return SlurmContext(options, cluster, discovery)
 
 

@@ -99,8 +99,6 @@ class Node:
     reason: str
     reason_user: str
     reason_time: int | None
-    boot_time: int | None
-    slurmd_start_time: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +342,6 @@ def read_node(record: Object) -> Node:
         reason=reason,
         reason_user=text(record.get("reason_set_by_user")) if given else "",
         reason_time=moment(record.get("reason_changed_at")) if given else None,
-        boot_time=moment(record.get("boot_time")),
-        slurmd_start_time=moment(record.get("slurmd_start_time")),
     )
 
 

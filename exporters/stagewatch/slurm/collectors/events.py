@@ -73,14 +73,7 @@ NODE_FAILURES = counter(
     "Times a node left service: how (drain, down, fail) and the class of its reason.",
     ("kind", "reason_class"),
 )
-NODE_REBOOTS = counter(
-    "slurm_node_reboots_total",
-    "Times a node came back with a new boot time; many at once are a power cut.",
-)
-SLURMD_RESTARTS = counter(
-    "slurm_node_slurmd_restarts_total",
-    "Restarts of slurmd; many at once are an upgrade or a crash.",
-)
+
 LAST_FAILURE = gauge(
     "slurm_node_last_failure_timestamp_seconds",
     "When a node last left service, as Unix time; of the 200 nodes where that is most recent.",
@@ -155,8 +148,7 @@ class EventsCollector(Collector):
         for why in product(("drain", "down", "fail"), REASON_CLASSES):
             out.add(NODE_FAILURES, 0, *why)  # so that the first one is an increase
         out.add_all(NODE_FAILURES, nodes.failures)
-        out.add(NODE_REBOOTS, nodes.reboots)
-        out.add(SLURMD_RESTARTS, nodes.slurmd_restarts)
+
         for node, failure in nodes.recent.items():
             out.add(LAST_FAILURE, failure.when, node, failure.kind, failure.reason_class)
         restarted(out, records_of(self._cluster.jobs.reading))

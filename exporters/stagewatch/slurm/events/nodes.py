@@ -39,31 +39,25 @@ class _Span(NamedTuple):
     before: float
 
 
-class _Known(NamedTuple):
-    kind: str | None
-    boot: int | None
-    slurmd: int | None
-
-
 class NodeLedger:
     """Counts how nodes leave service; fed from one thread.  All times are Unix seconds."""
 
     def __init__(self, now: float) -> None:
         self.failures: Counter[tuple[str, str]] = Counter()
         """By kind and reason class."""
-        self.reboots = 0
-        self.slurmd_restarts = 0
+
         self.recent: dict[str, Failure] = {}
         """By node, the latest last."""
         self._oldest = float(int(now))  # Slurm's times are whole seconds
-        self._known: dict[str, _Known] | None = None
+        self._known: dict[str, str | None] | None = None
+        """How each node was out of service in the last snapshot; `None` for one in service."""
         self._last_poll = now
         self._seen: dict[tuple[str, int], int] = {}
         self._spans: dict[str, list[_Span]] = {}
 
     def observe_nodes(self, nodes: Iterable[Node], now: float) -> None:
         """Count the changes since the snapshot before."""
-        seen: dict[str, _Known] = {}
+        seen: dict[str, str | None] = {}
         for node in nodes:
             unknown = node.state == "UNKNOWN"
             if unknown and not node.flags & _PASSING:  # for a moment after each start of slurmctld
@@ -71,16 +65,11 @@ class NodeLedger:
                     seen[node.name] = self._known[node.name]
                 continue
             flags = node.flags if unknown else node.flags - _PASSING
-            kind = node_availability(node.state, flags)
-            seen[node.name] = _Known(kind, node.boot_time, node.slurmd_start_time)
-            if self._known is None:
+            kind = seen[node.name] = node_availability(node.state, flags)
+            if self._known is None or kind is None:
                 continue
-            before = self._known.get(node.name)
-            if before is not None:
-                self.reboots += _later(before.boot, node.boot_time)
-                self.slurmd_restarts += _later(before.slurmd, node.slurmd_start_time)
-            if kind is not None and _RANK[kind] > _RANK[before.kind if before else None]:
-                self._left(node, kind, now)
+            if _RANK[kind] > _RANK[self._known.get(node.name)]:
+                self._count_failure(node, kind, now)
         self._known = seen
         self._last_poll = now
 
@@ -101,7 +90,7 @@ class NodeLedger:
             self._remember(event.node, Failure(event.start, *why))
         self._forget(now - _KEEP)
 
-    def _left(self, node: Node, kind: str, now: float) -> None:
+    def _count_failure(self, node: Node, kind: str, now: float) -> None:
         why = (kind, reason_class(node.reason))
         self.failures[why] += 1
         self._spans.setdefault(node.name, []).append(_Span(self._last_poll, now))
@@ -134,12 +123,10 @@ class NodeLedger:
         """The content for the state file."""
         return {
             "failures": [[*key, number] for key, number in self.failures.items()],
-            "reboots": self.reboots,
-            "slurmd_restarts": self.slurmd_restarts,
             "recent": {name: list(state) for name, state in self.recent.items()},
             "oldest": self._oldest,
             "last_poll": self._last_poll,
-            "known": {name: list(state) for name, state in (self._known or {}).items()},
+            "known": self._known or {},
             "seen": [[*key] for key in self._seen],
             "spans": {name: [list(span) for span in spans] for name, spans in self._spans.items()},
         }
@@ -149,23 +136,13 @@ class NodeLedger:
         """Load the content.  Raises one of `core.state_file.BROKEN`."""
         ledger = cls(real(saved["oldest"]))
         ledger.failures.update({(text(k), text(c)): whole(n) for k, c, n in saved["failures"]})
-        ledger.reboots = whole(saved["reboots"])
-        ledger.slurmd_restarts = whole(saved["slurmd_restarts"])
+
         for name, (when, kind, why) in saved["recent"].items():
             ledger.recent[text(name)] = Failure(real(when), text(kind), text(why))
         ledger._last_poll = real(saved["last_poll"])
-        start = optional(whole)
-        seen = {
-            name: _Known(optional(text)(kind), start(boot), start(slurmd))
-            for name, (kind, boot, slurmd) in saved["known"].items()
-        }
-        ledger._known = seen or None
+        known = {text(name): optional(text)(kind) for name, kind in saved["known"].items()}
+        ledger._known = known or None
         ledger._seen = {(text(name), whole(start)): whole(start) for name, start in saved["seen"]}
         for name, spans in saved["spans"].items():
             ledger._spans[name] = [_Span(real(after), real(to)) for after, to in spans]
         return ledger
-
-
-def _later(before: int | None, now: int | None) -> int:
-    """1 if a start time moved on by more than the second or two that slurmd is off."""
-    return int(before is not None and now is not None and now - before > 2)

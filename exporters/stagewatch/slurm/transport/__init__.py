@@ -1,8 +1,8 @@
-"""Ways of asking Slurm: its commands for text (text.py) or JSON (json.py), or slurmrestd (rest.py).
+"""Two ways to ask Slurm: its commands (text.py), or slurmrestd (rest.py, json.py).
 
-Each is a `SlurmClient`, and hands what it gets to the readers of slurm/model.py under the names of
-Slurm's JSON.  diagnostics.py reads sdiag, accounting.py sacct and sacctmgr.  Open text.py first: it
-is what most clusters are read by.
+Each is a `SlurmClient`.  It hands its answers to the readers of slurm/model.py, under the names of
+Slurm's JSON.  diagnostics.py reads sdiag, accounting.py reads sacct and sacctmgr.  Open text.py
+first: most clusters use it.
 """
 
 from __future__ import annotations

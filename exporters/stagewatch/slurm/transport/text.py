@@ -319,8 +319,6 @@ def _node(line: str) -> model.Node:
             "reason": text,
             "reason_set_by_user": signature and signature[1],
             "reason_changed_at": signature and signature[2],
-            "boot_time": pairs.get("BootTime"),
-            "slurmd_start_time": pairs.get("SlurmdStartTime"),
         }
     )
 
