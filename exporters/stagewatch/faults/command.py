@@ -1,8 +1,8 @@
 """Injects faults, and marks faults that other tools inject, so that dashboards, reports and alerts
 know of them.
 
-A marker is a small file that the node agent reads and exports.  Each of these commands first undoes
-what a killed injection has left behind."""
+A marker is a small file that the node agent reads and exports.  Every one of these commands first
+undoes what a killed injection left behind."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ MAX_SECONDS = 86_400.0
 STAYS_DEAD = "a killed process stays dead"
 
 INJECT = """\
-Injects a real fault for a time, marks it while it lasts, and undoes it: when its time is over, and
-on Ctrl-C and SIGTERM.  If this command is killed, a watchdog undoes the fault; if the watchdog is
-killed too, or the machine reboots, the next `stagewatch fault` command does.
+Injects a real fault for a time and marks it while it lasts. The command undoes the fault when the
+time is over, and on Ctrl-C and SIGTERM. If the command is killed, a watchdog undoes the fault; if
+the watchdog is killed too, or the machine reboots, the next `stagewatch fault` command does.
 
-Nothing is done without an explicit --target.  --dry-run shows every command and runs none of them.
+Nothing happens without an explicit --target. --dry-run shows every command and runs none.
 `stagewatch fault inject KIND --help` explains a kind's target.
 
   stagewatch fault inject cpu --target all --for 60s --worker rollout_worker_8 --stage train
@@ -62,13 +62,13 @@ class FaultOptions:
     fault_dir: Path = option(Path("/run/stagewatch/faults"), "directory of the markers")
     undo_dir: Path | None = option(
         None,
-        "directory of the undo journal, yours alone; if none, /var/lib/stagewatch-faults for root "
-        "and $XDG_STATE_HOME/stagewatch/undo for others",
+        "directory of the undo journal, which only you may write to; if none, "
+        "/var/lib/stagewatch-faults for root and $XDG_STATE_HOME/stagewatch/undo for others",
         parse=path,
     )
     record_dir: Path = option(
         Path(DEFAULT_DIRECTORY),
-        "directory of the ranks' stage records, which tell the process of a rank",
+        "directory of the ranks' stage records, which name the process of a rank",
         env="STAGEWATCH_DIR",
     )
 
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = inject.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
     for name, kind in KINDS.items():
         _add_kind(kinds.add_parser(name, help=kind.help), kind)
-    mark = actions.add_parser("mark", help="mark a fault that another tool injects from now on")
+    mark = actions.add_parser("mark", help="mark a fault that another tool is injecting")
     mark.add_argument("fault_type", metavar="TYPE", help="what is injected, as cpu_contention")
     mark.add_argument("--target", default="", metavar="WORKER", help="where, as rollout_worker_8")
     _add_marker_flags(mark)

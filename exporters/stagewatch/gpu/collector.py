@@ -28,18 +28,18 @@ INFO = gauge(
 )
 PEAK = gauge(
     "gpu_peak_flops",
-    "Operations a second with dense matrices by the model's data sheet; absent where it is not "
-    "listed.",
+    "Operations per second with dense matrices, by the model's data sheet; absent for models that "
+    "are not listed.",
     (*GPU, "precision"),
 )
 UP = gauge("gpu_up", "1 if the driver reaches the GPU, 0 if it has lost it.", GPU)
 RELEASED = gauge(
     "stagewatch_gpu_reader_released",
-    "1 while the agent keeps off the GPUs on request (SIGUSR1 or the release file).",
+    "1 while the agent has released the GPUs on request (SIGUSR1 or the release file).",
 )
 TIER_DURATION = gauge(
     "stagewatch_gpu_tier_duration_seconds",
-    "Time the driver took to answer a tier's questions for all GPUs.",
+    "Time that the driver took to answer all calls of a tier, for all GPUs.",
     ("tier",),
 )
 
@@ -52,13 +52,13 @@ identity, limits and modes."""
 class GpuOptions:
     """Options of the `gpu` collector."""
 
-    timeout: float = option(5.0, "give a call of the driver up after this time")
+    timeout: float = option(5.0, "timeout of a driver call")
     release_file: Path = option(
-        Path("/run/stagewatch/release-gpu"), "keep off the GPUs while this file exists"
+        Path("/run/stagewatch/release-gpu"), "release the GPUs while this file exists"
     )
-    release_time: float = option(120.0, "how long SIGUSR1 keeps the agent off the GPUs")
+    release_time: float = option(120.0, "how long the agent releases the GPUs after SIGUSR1")
     recording: Path | None = option(
-        None, "replay GPU readings from this file instead of asking the driver", parse=path
+        None, "replay GPU readings from this file instead of reading the driver", parse=path
     )
 
 

@@ -39,14 +39,13 @@ JOB_INFO = gauge(
 )
 IDLE = gauge(
     "gpu_allocated_idle_seconds",
-    "How long a GPU has been given to a job without any process holding it, since the agent first "
-    "saw it so; absent while one does.",
+    "How long a GPU has been allocated to a job while no process holds it, since the agent first "
+    "saw this; absent while a process holds it.",
     (*GPU, "job_id"),
 )
 ORPHAN = gauge(
     "gpu_orphaned_process_seconds",
-    "How long a process has been holding a GPU after its job has ended, since the agent first saw "
-    "it so.",
+    "How long a process has held a GPU after its job ended, since the agent first saw this.",
     (*GPU, "job_id", "pid"),
 )
 
@@ -135,7 +134,8 @@ class GpuJobsOptions:
     """Options of the `gpu_jobs` collector."""
 
     prolog_dir: Path = option(
-        Path("/run/stagewatch/jobs"), "where the Slurm prolog writes down the GPUs of each job"
+        Path("/run/stagewatch/jobs"),
+        "directory in which the Slurm prolog records the GPUs of each job",
     )
 
 

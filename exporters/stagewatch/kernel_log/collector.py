@@ -44,13 +44,13 @@ XID_LAST = gauge(
 )
 XID_INFO = gauge(
     "gpu_xid_info",
-    "1 for each kind of error seen, with what to do about it.",
+    "1 for each kind of error seen, with the action to take.",
     ("xid", "action", "meaning"),
 )
 SWITCH = ("pci_bus_id", "sxid", "severity")
 SWITCH_ERRORS = counter(
     "gpu_nvswitch_errors_total",
-    "Errors of NVSwitches (SXids) since boot, by what the driver calls them: fatal or nonfatal.",
+    "Errors of NVSwitches (SXids) since boot, by the driver's severity: fatal or nonfatal.",
     SWITCH,
 )
 SWITCH_LAST = gauge(
@@ -61,11 +61,13 @@ SWITCH_LAST = gauge(
 VICTIM = ("scope", "job_id", "role", "rank")
 OOM_KILLS = counter(
     "log_oom_kills_total",
-    "Processes killed for lack of memory since boot; scope is cgroup or system, and the job and "
-    "rank are empty where unknown.",
+    "Processes killed for lack of memory since boot; scope is cgroup or system; job and rank are "
+    "empty if unknown.",
     VICTIM,
 )
-OOM_LAST = gauge("log_oom_kill_last_timestamp_seconds", "When the last of them was killed.", VICTIM)
+OOM_LAST = gauge(
+    "log_oom_kill_last_timestamp_seconds", "When the last of these processes was killed.", VICTIM
+)
 NFS_DOWN = gauge(
     "nfs_server_not_responding",
     "1 from the kernel's 'not responding' to its 'OK'; 0 afterwards.",
@@ -73,17 +75,18 @@ NFS_DOWN = gauge(
 )
 NFS_SINCE = gauge(
     "nfs_server_not_responding_since_timestamp_seconds",
-    "Since when the server has not answered, as Unix time; absent while it does.",
+    "When the server stopped answering, as Unix time; absent while it answers.",
     ("server",),
 )
 NFS_OUTAGES = counter(
     "nfs_server_outages_total",
-    "How often the kernel said that the server does not respond, since boot: short outages, too.",
+    "How often the kernel reported that the server does not respond, since boot, short outages "
+    "included.",
     ("server",),
 )
 NFS_RECLAIM = counter(
     "nfs_lock_reclaim_failures_total",
-    "File locks lost after an outage, since boot: who held one may write where another does.",
+    "File locks lost after an outage, since boot: two processes may now write to the same file.",
 )
 READABLE = gauge(
     "stagewatch_kmsg_readable",
@@ -115,10 +118,10 @@ class KmsgOptions:
     path: Path = option(Path("/dev/kmsg"), "the kernel log")
     state_file: Path = option(
         Path("/var/lib/stagewatch/kmsg.json"),
-        "where the place in the log and the counters are kept over a restart",
+        "file that keeps the log position and the counters over a restart",
     )
     from_user_space: bool = option(
-        False, "also heed lines that programs wrote to the log; for drills with echo > /dev/kmsg"
+        False, "also read lines that programs wrote to the log; for drills with echo > /dev/kmsg"
     )
 
 

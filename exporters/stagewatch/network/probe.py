@@ -30,7 +30,7 @@ SUCCESS = gauge(
 ERROR = gauge(
     "net_probe_error",
     "1 for the phase the last probe failed in, with the error: an errno, a resolver's EAI_ code, "
-    "certificate, tls, no_http, status_NNN, or deadline where it did not come back.",
+    "certificate, tls, no_http, status_NNN, or deadline if it never returned.",
     ("target", "phase", "error"),
 )
 
@@ -67,9 +67,9 @@ class ProbeOptions:
         (), "what to probe: dns:NAME, tcp:HOST:PORT, http://... or https://...", parse=targets
     )
     every: float = option(15.0, "time between two probes of a target", parse=duration)
-    timeout: float = option(5.0, "time a connection or an answer may take", parse=duration)
+    timeout: float = option(5.0, "timeout of a connection or an answer", parse=duration)
     deadline: float = option(
-        40.0, "time after which a probe is given up; resolvers alone may take 30s", parse=duration
+        40.0, "timeout of a probe; resolvers alone may take 30s", parse=duration
     )
 
 

@@ -1,4 +1,4 @@
-"""What the collectors of the Slurm agent share: its options, its cluster and the list of nodes."""
+"""What the collectors of the Slurm agent share: its options, the cluster and the list of nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SLURMRESTD, DISCOVERY = "slurmrestd (--api rest)", "service discovery"
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions(Timing, AgentOptions):
-    """Options of `stagewatch slurm` as a whole; collectors add their own."""
+    """Options of `stagewatch slurm`; collectors add their own."""
 
     listen: tuple[str, int] = option(
         ("127.0.0.1", 9948),
@@ -74,18 +74,18 @@ class SlurmOptions(Timing, AgentOptions):
     )
     sd_exporters: tuple[Exporter, ...] = option(
         (Exporter("stagewatch", 9947),),
-        "exporters that listen on every node, listed at /sd and /sd/NAME",
+        "exporters on every node, which /sd and /sd/NAME list",
         parse=listing(exporter),
         group=DISCOVERY,
     )
 
     def title(self) -> str:
-        """What the status page calls the cluster."""
+        """The cluster's name on the status page."""
         name = self.cluster()
         return f"Cluster {name}" if name else os.uname().nodename
 
     def cluster(self) -> str:
-        """The cluster's name; empty where it is not known."""
+        """The cluster's name; empty if unknown."""
         return self.cluster_name or cluster_name(os.environ)
 
 
@@ -98,7 +98,7 @@ class SlurmContext:
     discovery: Discovery
 
     def close(self) -> None:
-        """End every question under way and save the counters."""
+        """Cancel all running requests and save the counters."""
         self.cluster.close()
 
 
@@ -117,7 +117,7 @@ def _client(options: SlurmOptions) -> SlurmClient:
 
 
 def slurm_context(options: SlurmOptions) -> SlurmContext:
-    """Build the shared parts from the agent's options."""
+    """Build the context from the agent's options."""
     cluster = Cluster(_client(options), options, state_file=options.state_dir / "slurm.json")
     discovery = Discovery(options.sd_exporters, cluster=options.cluster(), memory=options.state_dir)
     return SlurmContext(options, cluster, discovery)
@@ -133,7 +133,7 @@ _CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*([\w.-]+)", re.IGNORECASE | r
 
 
 def cluster_name(environ: Mapping[str, str]) -> str:
-    """`ClusterName` of the slurm.conf that Slurm's commands use; empty if there is none to read."""
+    """`ClusterName` in the slurm.conf that Slurm's commands use; empty if there is no such file."""
     given = environ.get("SLURM_CONF")
     for place in (Path(given),) if given else _PLACES:
         try:

@@ -37,7 +37,7 @@ class Exporter:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A node, as far as discovery needs it; this much is kept on disk."""
+    """The part of a node that discovery needs and saves."""
 
     node: str
     address: str
@@ -48,7 +48,7 @@ class Target:
 
 
 def targets_of(nodes: Iterable[Node]) -> tuple[Target, ...]:
-    """The nodes to scrape, in natural order, without those of the state FUTURE."""
+    """The nodes to scrape, in natural order, without nodes in the state FUTURE."""
     targets = [
         Target(
             node=node.name,
@@ -65,12 +65,12 @@ def targets_of(nodes: Iterable[Node]) -> tuple[Target, ...]:
 
 
 def natural(name: str) -> tuple[tuple[str, int], ...]:
-    """A sort key by which n9 comes before n10."""
+    """A sort key that puts n9 before n10."""
     return tuple((text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d{0,18})", name))
 
 
 def body(cluster: str, targets: Iterable[Target], exporters: Iterable[Exporter]) -> bytes:
-    """The target groups of some exporters, as Prometheus reads them."""
+    """The target groups of some exporters, in Prometheus' format."""
     exporters = tuple(exporters)
     groups = [
         {
@@ -96,7 +96,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _listed(values: Iterable[str]) -> str:
-    """`,a,b,` can be matched by `.*,a,.*` whatever comes before and after."""
+    """Returns `,a,b,`, so that `.*,a,.*` matches at any position."""
     joined = ",".join(values)
     return f",{joined}," if joined else ""
 

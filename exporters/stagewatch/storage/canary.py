@@ -25,7 +25,7 @@ _PHASE = ("mount", "phase")
 
 INFO = gauge(
     "io_canary_info",
-    "1 for every directory with a canary, with the mount it lies on at this moment.",
+    "1 for every directory with a canary, with the mount that it is on now.",
     ("mount", "mount_point", "fstype", "source"),
 )
 SECONDS = gauge(
@@ -35,8 +35,8 @@ SECONDS = gauge(
 )
 SUCCESS = gauge(
     "io_canary_success",
-    "1 if the last canary was written and read back unharmed, 0 if not or if it hangs; absent "
-    "where none was written.",
+    "1 if the last canary was written and read back intact, 0 if not or if it hangs; absent if "
+    "none was written.",
     _MOUNT,
 )
 ERROR = gauge(
@@ -47,14 +47,12 @@ ERROR = gauge(
 )
 STUCK = gauge(
     "io_canary_stuck_seconds",
-    "How long the mount has not let a canary get past this phase; from the deadline on, until a "
-    "canary ends again.",
+    "How long the canary has hung in this phase; from the deadline until a canary ends again.",
     _PHASE,
 )
 SKIPPED = gauge(
     "io_canary_skipped",
-    "1 while no canary is written, by reason: below_floor where less space is free than is to be "
-    "kept.",
+    "1 while no canary is written, by reason: below_floor if too little space is free.",
     ("mount", "reason"),
 )
 BANDWIDTH = gauge(
@@ -86,15 +84,17 @@ class CanaryOptions:
 
     mounts: tuple[Path, ...] = option(
         (),
-        "directories to write canaries in, best ones of their own that only the agent may write "
-        "to; their names are the label `mount`",
+        "directories to write canaries in, preferably separate ones that only the agent may write "
+        "to; the path is the label `mount`",
         parse=listing(absolute_path),
     )
     every: float = option(30.0, "time between two canaries", parse=duration)
     deadline: float = option(
-        20.0, "time after which a canary is given up and its process killed", parse=duration
+        20.0, "timeout of a canary; its process is then killed", parse=duration
     )
-    floor: int = option(1 << 30, "no canary where it would leave less space free", parse=size)
+    floor: int = option(
+        1 << 30, "free space that a canary must leave; with less, none is written", parse=size
+    )
     large_bytes: int = option(
         64 << 20, "size of the larger file that measures throughput; 0 for none", parse=size
     )

@@ -21,13 +21,14 @@ _DISK = ("device", "operation")
 
 PRESSURE = counter(
     "io_pressure_seconds_total",
-    "Time in which tasks were stalled for want of a resource (cpu, memory, io): at least one "
+    "Time in which tasks were stalled for lack of a resource (cpu, memory, io): at least one task "
     "(some), or all that could run (full); from /proc/pressure.",
     ("resource", "kind"),
 )
 DISK_BUSY = counter(
     "io_disk_busy_seconds_total",
-    "Time the device had a request in flight; one that serves many at once is not full at 1.",
+    "Time the device had a request in flight; a device that serves many requests at once is not "
+    "saturated at 1.",
     ("device",),
 )
 DISK_OPERATIONS = counter(

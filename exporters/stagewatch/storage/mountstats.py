@@ -73,7 +73,7 @@ class NfsMount:
     sent: int | None = None
     """Requests sent on all connections (nconnect makes several), repeats included."""
     received: int | None = None
-    """Replies that fitted a request."""
+    """Replies that matched a request."""
 
     @property
     def server(self) -> str:

@@ -1,25 +1,25 @@
-"""Writes what the ranks of a job did last as one trace, to be opened in Perfetto or Chrome.
+"""Writes the last events of a job's ranks as one trace for Perfetto or Chrome.
 
 Every rank keeps its latest 4096 events in its record: stages entered and left, collectives,
-exceptions, new steps, changed scalars.  They outlive the rank, also one that was killed.
+exceptions, new steps, changed scalars.  They outlive the rank, even if it was killed.
 
   stagewatch trace --job 540 -o trace.json
       the ranks of this node, as root or as their user; needs no agent
   stagewatch trace --job 540 -o trace.json.gz --agent https://n1:9947,https://n2:9947
       the ranks that these node agents show
   stagewatch trace --job 540 -o trace.json.gz --prometheus http://prometheus:9090
-      the ranks of all agents that show one of the job
+      the ranks of all agents that show a rank of the job
 
 A process of the trace is a rank: a track for each of its threads, for the collectives of each
-process group, and for its wait class; scalars are counters.  Verdicts and faults have processes of
-their own.  On this node both come from a look of some seconds, as `stagewatch inspect` takes it;
-with --prometheus from the time of the events; with --agent alone there are faults only.
+process group, and for its wait class; scalars are counters.  Verdicts and faults have their own
+processes. On this node both come from some seconds of watching, as in `stagewatch inspect`; with
+--prometheus they cover the time of the events; with --agent alone there are only faults.
 
-Open the file at https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing.  The
-events of several nodes are as well aligned as the nodes' clocks (clock_offset_seconds).
+Open the file at https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing.  Events
+of several nodes are aligned as well as the nodes' clocks (clock_offset_seconds).
 
-The certificates and credentials below are for agents; the server of --prometheus is asked as the
-table [prometheus] of --config or the variables STAGEWATCH_PROMETHEUS_* say.
+The certificates and credentials below are for agents. Those for the server of --prometheus come
+from the table [prometheus] of --config or the variables STAGEWATCH_PROMETHEUS_*.
 
 exit status:
   0  the trace is written; agents that do not answer are named on standard error
@@ -67,15 +67,13 @@ WAIT_CLASS_THREAD = 1000
 class TraceOptions(Access):
     """Options of `stagewatch trace`."""
 
-    job: str = option("", "the job; may be left out where this node has one job only")
+    job: str = option("", "the job; optional if this node has only one")
     agent: tuple[str, ...] = option(
         (), "ask these node agents instead of looking at this node", parse=listing(http_url)
     )
     prometheus: str = option("", "ask all agents of the job that the server at this URL scrapes")
-    last: float = option(
-        0.0, "only what happened in so many last seconds; everything if 0", parse=duration
-    )
-    timeout: float = option(10.0, "how long an agent may keep silent", parse=duration)
+    last: float = option(0.0, "only events of the last so many seconds; all if 0", parse=duration)
+    timeout: float = option(10.0, "timeout of an agent's answer", parse=duration)
     record_dir: Path = option(
         Path(DEFAULT_DIRECTORY),
         "directory of this node's stage records; the default one comes with the private "
@@ -97,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="the trace; compressed where the name ends in .gz",
+        help="the trace; compressed if the name ends in .gz",
     )
     tables = {"trace": TraceOptions, "prometheus": PrometheusOptions}
     names = (*PrometheusOptions.__dataclass_fields__,)

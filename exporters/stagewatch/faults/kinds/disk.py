@@ -144,7 +144,7 @@ def _fill(request: Request, options: FillOptions) -> Plan:
 
 FILL = Kind(
     name="disk-fill",
-    help="fill a file system up to a floor (fallocate)",
+    help="fill a file system, but leave a floor free (fallocate)",
     target="a directory of that file system, by its absolute path",
     plan=_fill,
     options=FillOptions,
@@ -183,7 +183,7 @@ def _io(request: Request, options: IoOptions) -> Plan:
 
 IO = Kind(
     name="disk-io",
-    help="write and sync without pause beside the job (stress-ng)",
+    help="write and sync without pause, next to the job (stress-ng)",
     target="a directory of the file system or disk, by its absolute path",
     plan=_io,
     options=IoOptions,

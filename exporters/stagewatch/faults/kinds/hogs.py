@@ -139,7 +139,7 @@ def parse_cores(text: str) -> set[int]:
 
 CPU = Kind(
     name="cpu",
-    help="keep cores busy, which slows down what else runs on them (stress-ng)",
+    help="keep cores busy, which slows down other processes on them (stress-ng)",
     target="cores of this machine as 0,4-7, `all`, or the cores of a process: pid:PID, JOB:RANK",
     plan=_cpu,
     options=CpuOptions,
@@ -181,7 +181,7 @@ def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 MEMORY = Kind(
     name="memory",
-    help="hold memory, as much as asked for and never below a floor (stress-ng)",
+    help="hold memory, but leave a floor free (stress-ng)",
     target="how much, as 4GiB",
     plan=_memory,
     options=MemoryOptions,

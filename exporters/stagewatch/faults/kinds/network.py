@@ -268,7 +268,7 @@ class DelayOptions:
     jitter: float | None = option(
         None, "standard deviation of the delay, normally distributed", parse=duration
     )
-    loss: Percent | None = option(None, "share of the packets to lose as well", parse=percent)
+    loss: Percent | None = option(None, "share of the packets to drop too", parse=percent)
 
 
 def _delay(request: Request, options: DelayOptions) -> Plan:
@@ -286,7 +286,7 @@ def _delay(request: Request, options: DelayOptions) -> Plan:
 
 DELAY = Kind(
     name="network-delay",
-    help="delay packets to a peer, and lose some of them (tc, netem)",
+    help="delay packets to a peer, and drop some of them (tc, netem)",
     target=_PEER,
     plan=_delay,
     options=DelayOptions,
@@ -297,7 +297,7 @@ DELAY = Kind(
 class LossOptions:
     """Options of `network-loss`."""
 
-    loss: Percent = option(Percent(0.1), "share of the packets to lose", parse=percent)
+    loss: Percent = option(Percent(0.1), "share of the packets to drop", parse=percent)
 
 
 def _loss(request: Request, options: LossOptions) -> Plan:
@@ -326,7 +326,7 @@ def _words(addresses: list[str], port: int) -> str:
 
 LOSS = Kind(
     name="network-loss",
-    help="lose packets that arrive from a peer (iptables, statistic match)",
+    help="drop packets that arrive from a peer (iptables, statistic match)",
     target=_PEER,
     plan=_loss,
     options=LossOptions,
@@ -369,7 +369,7 @@ def _hosts_names(file: Path) -> set[str]:
 
 DNS = Kind(
     name="dns",
-    help="lose the answers of name servers for a name, so that it does not resolve here",
+    help="drop the answers of name servers for a name, so that it does not resolve here",
     target="the name, as metaserver.cluster.local",
     plan=_dns,
     options=NoOptions,

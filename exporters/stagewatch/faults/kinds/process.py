@@ -101,14 +101,14 @@ def _kill(request: Request, _: NoOptions) -> Plan:
 
 STOP = Kind(
     name="process-stop",
-    help="stop a process, as a hang does, and continue it afterwards (SIGSTOP, SIGCONT)",
+    help="stop a process, like a hang, and continue it afterwards (SIGSTOP, SIGCONT)",
     target=TARGET,
     plan=_stop,
     options=NoOptions,
 )
 KILL = Kind(
     name="process-kill",
-    help="kill a process, as the OOM killer does (SIGKILL)",
+    help="kill a process, like the OOM killer (SIGKILL)",
     target=TARGET,
     plan=_kill,
     options=NoOptions,

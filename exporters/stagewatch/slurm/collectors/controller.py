@@ -14,22 +14,22 @@ from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
 UP = gauge("slurm_controller_up", "1 if this slurmctld answers a ping.", ("host", "role"))
 RPCS = counter(
     "slurm_controller_rpcs_total",
-    "Requests by message type; Slurm itself sets its counts back to 0 every midnight UTC.",
+    "Requests by message type; Slurm resets its counts every midnight UTC.",
     ("type",),
 )
 RPC_SECONDS = counter(
     "slurm_controller_rpc_seconds_total",
-    "Time spent on requests, by message type: what keeps the controller busy.",
+    "Time spent on requests, by message type: it shows what keeps the controller busy.",
     ("type",),
 )
 USER_RPCS = counter(
     "slurm_controller_user_rpcs_total",
-    "Requests by user, of those who take most of the controller's time; the rest is other.",
+    "Requests by user, for the users who take most of the controller's time; the rest is other.",
     ("user",),
 )
 USER_RPC_SECONDS = counter(
     "slurm_controller_user_rpc_seconds_total",
-    "Time spent on requests, by user, as for the count: who keeps the controller busy.",
+    "Time spent on requests, by user, as in the count: it shows who keeps the controller busy.",
     ("user",),
 )
 VALUES = {

@@ -25,7 +25,7 @@ T = TypeVar("T")
 ENDED = counter(
     "slurm_jobs_ended_total",
     "Runs of jobs that ended, by final state; a requeued job has several.  UNKNOWN: gone from the "
-    "queue without a record.  A job that never started counts in the first of its partitions.",
+    "queue without a record.  A job that never started counts in its first partition.",
     ("partition", "state"),
 )
 FAILED = counter(
@@ -35,48 +35,49 @@ FAILED = counter(
 )
 REQUEUES = counter(
     "slurm_job_requeues_total",
-    "Times a job was put back into the queue.",
+    "Requeues of jobs.",
     ("partition",),
 )
 RESTARTS = gauge(
     "slurm_job_restarts",
-    "Restarts of jobs that are in the queue, those with the most of them only.",
+    "Restarts of jobs in the queue; only of the jobs with the most restarts.",
     ("job_id", "partition", "user"),
 )
 REQUEUED_AT = gauge(
     "slurm_job_requeue_timestamp_seconds",
-    "When such a job was last put back into the queue, as Unix time: its run before ended then.",
+    "When a job in slurm_job_restarts was last requeued, as Unix time: its previous run ended "
+    "then.",
     ("job_id", "partition", "user"),
 )
 UNACCOUNTED = gauge(
     "slurm_jobs_unaccounted",
-    "Jobs that left the queue in no final state and that accounting has no record of yet: how "
-    "they ended is unknown.",
+    "Jobs that left the queue without a final state and have no accounting record yet: how they "
+    "ended is unknown.",
 )
 FROM_ACCOUNTING = gauge(
     "slurm_events_from_accounting",
-    "1 if ends are reconciled with accounting; 0 if there is none, and they are what the queue "
-    "showed between two looks.",
+    "1 if the counts of ended jobs include accounting; 0 if there is no accounting, and they come "
+    "from the queue alone.",
 )
 WAIT = histogram(
     "slurm_job_wait_seconds",
-    "From being eligible to start, of runs that have ended.",
+    "Time from eligible to start, of runs that have ended.",
     ("partition",),
 )
 RUN = histogram(
     "slurm_job_run_seconds",
-    "From start to end, of runs that have ended.",
+    "Time from start to end, of runs that have ended.",
     ("partition",),
 )
 NODE_FAILURES = counter(
     "slurm_node_failures_total",
-    "Times a node left service: how (drain, down, fail) and the class of its reason.",
+    "How often a node left service, by kind (drain, down, fail) and class of the reason.",
     ("kind", "reason_class"),
 )
 
 LAST_FAILURE = gauge(
     "slurm_node_last_failure_timestamp_seconds",
-    "When a node last left service, as Unix time; of the 200 nodes where that is most recent.",
+    "When a node last left service, as Unix time; of the 200 most recent nodes.",
     ("node", "kind", "reason_class"),
 )
 KEPT = gauge(
@@ -183,7 +184,7 @@ SPEC = CollectorSpec(
 
 RECORDS = gauge(
     "slurm_accounting_records",
-    "Records in the last answer of accounting, by kind (jobs, nodes); most were known already.",
+    "Records in the last answer of accounting, by kind (jobs, nodes); most of them are not new.",
     ("kind",),
 )
 

@@ -24,13 +24,13 @@ from stagewatch.slurm.notation import expand_or_none, node_availability, total
 
 HELD = gauge(
     "slurm_held_gpus",
-    "GPUs that a job has, by model and by the job's state.  Each configured GPU is in this metric "
-    "or in slurm_unheld_gpus, and once; those of jobs that exceed the limit have no job_id.",
+    "GPUs that a job holds, by model and by the job's state. Every configured GPU is exactly once "
+    "in this metric or in slurm_unheld_gpus; GPUs of jobs beyond the limit have no job_id.",
     ("job_id", "user", "account", "partition", "model", "state"),
 )
 UNHELD = gauge(
     "slurm_unheld_gpus",
-    "GPUs that no job has: free, reserved (in a node of an active reservation), drained (in a "
+    "GPUs that no job holds: free, reserved (in a node of an active reservation), drained (in a "
     "node that takes no jobs) or down.",
     ("model", "state"),
 )
@@ -46,7 +46,7 @@ Room = dict[str, int]
 class HoldingsOptions:
     """Options of the holdings collector."""
 
-    max_jobs: int = option(1000, "most jobs that get series of their own", parse=integer)
+    max_jobs: int = option(1000, "most jobs with their own series", parse=integer)
 
 
 class HoldingsCollector(Collector):

@@ -19,36 +19,36 @@ from stagewatch.slurm.notation import expand_or_none, indices_of, total
 
 INFO = gauge(
     "slurm_job_info",
-    "1 for a running job with GPUs; those with the most of them if there are too many.",
+    "1 for a running job with GPUs; if there are too many jobs, those with the most GPUs.",
     ("job_id", "array_job_id", "user", "account", "partition"),
 )
 GPUS = gauge("slurm_job_gpus", "GPUs a running job holds, on all its nodes.", ("job_id",))
 NODE = gauge(
     "slurm_job_node",
-    "1 for each node of a running job with GPUs; gpus are the indices it has there, where they "
-    "are known: where no other job has GPUs of the node, or --gpu-indices was given.",
+    "1 for each node of a running job with GPUs; gpus are its GPU indices there, if known: if no "
+    "other job has GPUs of the node, or with --gpu-indices.",
     ("job_id", "node", "gpus"),
 )
 START = gauge(
     "slurm_job_start_timestamp_seconds",
-    "When a running job with GPUs started, as Unix time; of a requeued one, its present run.",
+    "When a running job with GPUs started, as Unix time; for a requeued job, its present run.",
     ("job_id",),
 )
 COMPLETING = gauge(
     "slurm_job_completing_since_timestamp_seconds",
-    "When a job ended that Slurm still calls COMPLETING, as Unix time: of jobs with GPUs at once, "
-    "of others after a minute; those that have taken longest if there are too many.",
+    "When a job ended that is still COMPLETING, as Unix time; jobs without GPUs appear after a "
+    "minute. If there are too many, those that have taken longest.",
     ("job_id", "user", "account", "partition"),
 )
 PREEMPTED = gauge(
     "slurm_job_preempted_since_timestamp_seconds",
     "When Slurm signalled a job that it is preempted, as Unix time, while the job uses its grace "
-    "time (GraceTime of its partition or QOS); jobs with GPUs first if there are too many.",
+    "time (GraceTime of its partition or QOS). If there are too many, jobs with GPUs first.",
     ("job_id", "user", "account", "partition"),
 )
 HIDDEN = gauge(
     "slurm_jobs_without_series",
-    "Running jobs with GPUs that exceed the limits: their GPUs are nobody's on the boards.",
+    "Running jobs with GPUs beyond the limit: boards do not show whose their GPUs are.",
 )
 
 _SHORT_SECONDS = 60.0
@@ -63,11 +63,11 @@ MAX_JOB_NODES = 5000
 class JobsOptions:
     """Options of the jobs collector."""
 
-    max_jobs: int = option(1000, "most jobs that get series of their own", parse=integer)
+    max_jobs: int = option(1000, "most jobs with their own series", parse=integer)
     gpu_indices: bool = option(
         False,
-        "find out which job has which GPU of nodes that jobs share (scontrol -d show jobs, two "
-        "more requests to the controller)",
+        "find out which job has which GPU on shared nodes (scontrol -d show jobs, two more "
+        "requests to the controller)",
     )
 
 

@@ -20,17 +20,17 @@ from stagewatch.slurm.notation import ENDED_STATES, expand_or_none, held_of, tot
 JOBS = gauge("slurm_jobs", "Jobs that have not ended, array tasks counted one by one.", ("state",))
 QUEUE_JOBS = gauge(
     "slurm_queue_jobs",
-    "Jobs that have not ended; one that waits in several partitions counts in each of them.",
+    "Jobs that have not ended; a job that waits in several partitions counts in all of them.",
     ("partition", "state", "reason"),
 )
 QUEUE_GPUS = gauge(
     "slurm_queue_gpus",
-    "GPUs held by running jobs and asked for by pending ones (any: of no named type).",
+    "GPUs held by running jobs and requested by pending ones (any: no type was named).",
     ("partition", "state", "gpu_type"),
 )
 PENDING_AGE = gauge(
     "slurm_pending_age_seconds",
-    "Time since the longest-waiting pending job was submitted, or requeued.",
+    "Time since the longest-waiting pending job was submitted or requeued.",
     ("partition", "reason"),
 )
 USER_JOBS = gauge(
@@ -38,7 +38,7 @@ USER_JOBS = gauge(
 )
 USER_GPUS = gauge(
     "slurm_user_gpus",
-    "GPUs held (RUNNING) or asked for (PENDING) by the busiest users; the rest is other.",
+    "GPUs held (RUNNING) or requested (PENDING) by the busiest users; the rest is other.",
     ("user", "state"),
 )
 ACCOUNT_JOBS = gauge(
@@ -48,7 +48,7 @@ ACCOUNT_JOBS = gauge(
 )
 ACCOUNT_GPUS = gauge(
     "slurm_account_gpus",
-    "GPUs held (RUNNING) or asked for (PENDING) by the busiest accounts; the rest is other.",
+    "GPUs held (RUNNING) or requested (PENDING) by the busiest accounts; the rest is other.",
     ("account", "state"),
 )
 _ALWAYS = ("PENDING", "RUNNING")
@@ -76,7 +76,7 @@ class QueueOptions:
     """Options of the queue collector."""
 
     top: int = option(
-        50, "how many users and accounts get series of their own, by GPUs, then jobs", parse=integer
+        50, "most users and accounts with their own series, by GPUs, then jobs", parse=integer
     )
 
 

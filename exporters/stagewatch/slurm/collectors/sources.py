@@ -26,7 +26,7 @@ FAILURES = counter(
 )
 MALFORMED = gauge(
     "slurm_source_malformed_records",
-    "Records of the last good answer that could not be read, and were left out.",
+    "Records of the last good answer that could not be read; they are left out.",
     _LABEL,
 )
 

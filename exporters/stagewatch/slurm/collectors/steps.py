@@ -73,7 +73,7 @@ def _has_no_steps(message: str) -> bool:
 
 RESPONSIVE = gauge(
     "slurm_step_responsive",
-    "1 if the job's steps answered Slurm when last asked, 0 if they did not in time.",
+    "1 if the job's steps answered Slurm when last asked, 0 if they did not answer in time.",
     ("job_id",),
 )
 RESPONSE = gauge(
@@ -88,7 +88,7 @@ class StepsOptions:
     """Options of the steps collector."""
 
     jobs: int = option(
-        20, "how many running GPU jobs are asked in turn, the largest first", parse=integer
+        20, "most running GPU jobs that are asked in turn, the largest first", parse=integer
     )
 
 

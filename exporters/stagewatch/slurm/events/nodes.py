@@ -1,7 +1,7 @@
-"""Counts how nodes leave service, out of snapshots of the nodes and of accounting's events.
+"""Counts how nodes leave service, from snapshots of the nodes and events of accounting.
 
-A node that goes down and is back before the next snapshot (ReturnToService=2 needs two seconds)
-shows in accounting alone: it flapped.
+Only accounting shows a node that goes down and returns before the next snapshot (ReturnToService=2
+needs two seconds).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from stagewatch.slurm.notation import node_availability, node_state, reason_clas
 
 _RANK = {None: 0, "drain": 1, "fail": 2, "down": 3}
 _PASSING = frozenset(["NOT_RESPONDING"])
-"""A node is so for a moment after each `resume` too; if it is dead, it will be DOWN.  Not so one
-that is UNKNOWN, which died while slurmctld was away: it may stay as it is."""
+"""A node has this flag for a moment after every `resume`; if it is dead, it becomes DOWN. But a
+node that died while slurmctld was away may stay UNKNOWN with this flag."""
 _SLACK = 5.0
-"""Seconds that a snapshot and the event it shows may differ."""
+"""Largest difference in seconds between a snapshot and its event."""
 _KEEP = 7 * 86400.0
 _MAX_RECENT = 200
 
@@ -40,7 +40,7 @@ class _Span(NamedTuple):
 
 
 class NodeLedger:
-    """Counts how nodes leave service; fed from one thread.  All times are Unix seconds."""
+    """Counts how nodes leave service; used by one thread. All times are Unix seconds."""
 
     def __init__(self, now: float) -> None:
         self.failures: Counter[tuple[str, str]] = Counter()
@@ -56,7 +56,7 @@ class NodeLedger:
         self._spans: dict[str, list[_Span]] = {}
 
     def observe_nodes(self, nodes: Iterable[Node], now: float) -> None:
-        """Count the changes since the snapshot before."""
+        """Count the changes since the previous snapshot."""
         seen: dict[str, str | None] = {}
         for node in nodes:
             unknown = node.state == "UNKNOWN"
