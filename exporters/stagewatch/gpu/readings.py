@@ -1,8 +1,8 @@
-"""Every reading of a GPU: its metric, and the key by which the reader process sends it.
+"""All readings of a GPU: the metric, and the key that the reader process uses.
 
 To add one, declare it here and yield it in `stagewatch.gpu.nvml`: `calls`, `fields` or `gpm`.
-The reader process makes its keys of these members, and the agent finds the members again by
-`parse`; so nothing can be sent that is not declared.
+The reader process makes its keys from these members, and `parse` maps them back; so it can send
+only declared readings.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ GPU = ("gpu", "uuid", "mig")
 """NVML index, UUID, and for a MIG instance its GPU and compute instance ids as `GI:CI`.
 
 Every series about a GPU begins with these labels.  Series without `mig` are about a whole GPU;
-those of its instances are parts of them.
+those of instances are parts of it.
 """
 
 Key = NewType("Key", str)
-"""The name of a metric, then the values of its further labels after slashes."""
+"""The name of a metric, then the values of its additional labels, separated by slashes."""
 
 
 class Reading(Enum):
-    """A metric's name (which ends in its unit), what it means, and its labels beside `GPU`."""
+    """A metric's name (with its unit at the end), its help, and its labels besides `GPU`."""
 
     TEMPERATURE = "gpu_temperature_celsius", "Temperature of the GPU die."
     MEMORY_TEMPERATURE = "gpu_memory_temperature_celsius", "Temperature of the device memory."
@@ -196,7 +196,7 @@ class Reading(Enum):
         )
 
     def key(self, *labels: object) -> Key:
-        """What a frame calls this reading, with the values of its further labels."""
+        """The key of this reading in a frame, with the values of its additional labels."""
         if len(labels) != len(self.metric.labels) - len(GPU):
             raise ValueError(f"{self.metric.name} takes the labels {self.metric.labels}")
         return Key("/".join((self.metric.name, *map(str, labels))))
@@ -208,9 +208,9 @@ _READINGS = {reading.metric.name: reading for reading in Reading}
 
 @lru_cache(maxsize=4096)
 def parse(key: str) -> tuple[Reading, tuple[str, ...]]:
-    """The reading that a frame calls so, and the values of its further labels.
+    """The reading of a key, and the values of its additional labels.
 
-    Raises `SourceError` where none is declared: the frame was made by another version.
+    Raises `SourceError` if it is not declared: the frame comes from another version.
     """
     name, *labels = key.split("/")
     reading = _READINGS.get(name)
