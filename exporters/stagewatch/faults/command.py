@@ -1,8 +1,8 @@
 """Injects faults, and marks faults that other tools inject, so that dashboards, reports and alerts
-know of them.
+show them.
 
-A marker is a small file that the node agent reads and exports.  Every one of these commands first
-undoes what a killed injection left behind."""
+A marker is a small file that the node agent reads and exports.  All of these commands first undo
+injections that were killed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FaultOptions:
 
 
 def _settings_of(kind: Kind[Any]) -> list[Setting]:
-    """`size` of disk-fill is the key `disk-fill.size` and just --size."""
+    """The option `size` of disk-fill is the key `disk-fill.size` and the flag --size."""
     return list(settings_of(kind.options, f"{kind.name}.", env="STAGEWATCH_FAULT_", short=True))
 
 
@@ -144,7 +144,7 @@ def _no_time(text: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for; the exit status."""
+    """Run the command; return the exit status."""
     values = _values(arguments)
     options: FaultOptions = fill(FaultOptions, values)
     journal = Journal(options.undo_dir or default_directory(), STEPS)
@@ -170,7 +170,7 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.action == "inject":
         for kind in KINDS.values():
             settings += _settings_of(kind)
-    else:  # a bad option of a kind must not keep anybody from undoing a fault
+    else:  # a bad option of a kind must not prevent undoing a fault
         content = {key: value for key, value in content.items() if "." not in key}
     return resolve(
         settings,
@@ -200,8 +200,8 @@ def _marker(arguments: argparse.Namespace, fault_type: str, target: str) -> Mark
 def _inject(
     arguments: argparse.Namespace, options: FaultOptions, values: dict[str, Any], journal: Journal
 ) -> int:
-    """Exit status 0 once its time is over and all is undone; 1 where it ended otherwise; 130 and
-    143 after Ctrl-C and SIGTERM."""
+    """Exit status 0 after its time is over and all is undone; 1 if it ended otherwise; 130 and 143
+    after Ctrl-C and SIGTERM."""
     kind = KINDS[arguments.kind]
     target: str = arguments.target
     if not target or not target.isprintable() or len(target) > 4096:
@@ -230,8 +230,8 @@ def _seconds(text: str) -> float:
 
 
 def _clear(directory: Path, journal: Journal, id: str | None) -> None:
-    """Close one marker, or every one for no id.  Where its fault was injected here, undo that,
-    which closes the marker with it."""
+    """Close one marker, or all without an id.  If its fault was injected here, undo it, which also
+    closes the marker."""
     undone = []
     for entry in journal.ids():
         if id in (None, entry):

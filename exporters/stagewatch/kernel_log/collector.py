@@ -146,14 +146,14 @@ class Count:
 
 @dataclass(slots=True)
 class NfsServer:
-    """An NFS server by the kernel's last line about it."""
+    """An NFS server, as in the kernel's last line about it."""
 
     since: float | None = None
     """Unix time since which it has not answered, None while it does."""
     outages: int = 0
 
     def said(self, answers: bool, when: float) -> None:
-        """Take note of a line; the kernel writes one for each mount of the server."""
+        """Note a line; the kernel writes one for every mount of the server."""
         if answers:
             self.since = None
         elif self.since is None:
@@ -165,8 +165,8 @@ class NfsServer:
 class KmsgState:
     """What is kept over a restart of the agent, in one small file.
 
-    The place in the log and the counters are written together, so that after a crash the records
-    read since are read and counted again.
+    The position in the log and the counters are written together: after a crash the records since
+    then are read and counted again.
     """
 
     boot_id: str
@@ -179,7 +179,7 @@ class KmsgState:
 
 
 def load(content: Any) -> KmsgState:
-    """The state out of a file.  Raises one of `core.state_file.BROKEN` for a damaged one."""
+    """The state of a file.  Raises one of `core.state_file.BROKEN` if it is damaged."""
     return KmsgState(
         text(content["boot_id"]),
         optional(whole)(content["sequence"]),
@@ -218,7 +218,7 @@ def dump(state: KmsgState) -> dict[str, Any]:
 
 
 def _note(counts: dict[K, Count], key: K, when: float, most: int) -> None:
-    """Count one more; of too many, the longest ago give way."""
+    """Count one more; if there are too many, drop the oldest."""
     seen = counts.setdefault(key, Count())
     seen.count += 1
     seen.last = when
@@ -227,7 +227,7 @@ def _note(counts: dict[K, Count], key: K, when: float, most: int) -> None:
 
 
 class KmsgCollector(Collector):
-    """Follows the kernel log and counts; GPU errors from NVML's events are exported here too."""
+    """Follows the kernel log and counts; also exports GPU errors from NVML's events."""
 
     def __init__(
         self,
@@ -250,14 +250,14 @@ class KmsgCollector(Collector):
         self._scope = OomScope()
         self._causes: OrderedDict[int, str] = OrderedDict()
         kept = self._file.load(load) if self._file is not None else None
-        # Of an earlier boot it is worth nothing: the log begins anew, and so do the counters.
+        # State of an earlier boot is of no use: the log begins again, and so do the counters.
         self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
         self._saved_at = float("-inf")
         log.last = self._state.sequence
         xids.restore(self._state.xids)
 
     def collect(self) -> Samples:
-        """Everything counted since boot, the records since the last call included."""
+        """All counts since boot, including the records since the last call."""
         self._remember_ranks()
         try:
             for record in self._log.read():
@@ -270,7 +270,7 @@ class KmsgCollector(Collector):
         return self._samples()
 
     def close(self) -> None:
-        """Save the place in the log and the counters."""
+        """Save the position in the log and the counters."""
         self._saved_at = float("-inf")
         self._save()
         self._log.close()

@@ -1,7 +1,7 @@
 """Kinds of lines in the logs of ranks, with the first and the last time of each.
 
-The first cause and the last symptom are often in different files: with 33 of them the first times
-say where to begin.  Off unless configured; the files are read by the helper process.
+The first cause and the last symptom are often in different files: the first times say where to
+begin. Off unless configured; the helper process reads the files.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STUCK = gauge(
 
 
 def path_pattern(value: Any) -> str:
-    """an absolute path in which {job_id}, {role}, {rank} stand for such names and * for any"""
+    """an absolute path with {job_id}, {role}, {rank} for those names and * for any"""
     found = text(value)
     known = all(found.count(f"{{{name}}}") <= 1 for name in PLACEHOLDERS)
     left = found
@@ -104,7 +104,7 @@ class LogsOptions:
 
 
 class LogsCollector(JobsCollector):
-    """Shows the lines that the helper has counted."""
+    """Exports the counts of the helper."""
 
     items = "file"
 
@@ -121,7 +121,7 @@ class LogsCollector(JobsCollector):
             return
         for *labels, written in result["files"]:
             out.add(WRITTEN, written, *labels)
-            for name in self._names:  # from 0, so that increase() sees the first line
+            for name in self._names:  # from 0, so that increase() counts the first line
                 out.add(MATCHES, 0, name, *labels)
         for *labels, count, first, last in result["series"]:
             out.add(MATCHES, count, *labels)
@@ -132,7 +132,7 @@ class LogsCollector(JobsCollector):
 
 
 def job(path: str, options: LogsOptions) -> JobSpec:
-    """What the helper is to do for one path."""
+    """The helper's task for one path."""
     return JobSpec(
         "stagewatch.logs.child:run",
         {
@@ -148,7 +148,7 @@ def job(path: str, options: LogsOptions) -> JobSpec:
 
 
 def collector(options: LogsOptions, helper: Helper) -> LogsCollector:
-    """Reads every file in a child of the helper process."""
+    """Reads all files in a child of the helper process."""
     return LogsCollector(
         helper.share("logs", {path: job(path, options) for path in options.files}),
         patterns=options.patterns,

@@ -46,7 +46,7 @@ def read_ports(sys: Path) -> Iterator[RdmaPort]:
     """Every port of every RDMA device."""
     for device in _entries(sys / "class" / "infiniband"):
         ports = _entries(device / "ports")
-        # Some drivers count for the device, or for both; that is the port's where it is the only.
+        # Some drivers count for the device, or for both; of a single port, those are its counts.
         shared = _read_counters(device / "hw_counters") if len(ports) == 1 else {}
         for port in ports:
             yield _port(device, port, shared)

@@ -1,4 +1,4 @@
-"""Configured names and endpoints, as this node finds them: DNS, TCP, TLS, HTTP."""
+"""Configured names and endpoints, as this node reaches them: DNS, TCP, TLS, HTTP."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ProbeOptions:
 
 
 class ProbeCollector(JobsCollector):
-    """Shows how the last probe of each target went."""
+    """Shows the result of the last probe of every target."""
 
     items = "target"
 
@@ -95,7 +95,7 @@ class ProbeCollector(JobsCollector):
 
 
 def job(target: str, options: ProbeOptions) -> JobSpec:
-    """What the helper is to do for one target."""
+    """The helper's task for one target."""
     return JobSpec(
         "stagewatch.network.probe_child:run",
         {"target": target, "timeout": options.timeout},

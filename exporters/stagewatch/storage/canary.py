@@ -1,7 +1,6 @@
 """Free space and a small write on configured mounts, each phase timed.
 
-Everything that touches a mount happens in the helper process, see `canary_child`; this collector
-only shows what the helper has.
+The helper process touches the mounts, see `canary_child`; this collector shows its results.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class CanaryOptions:
 
 
 class CanaryCollector(JobsCollector):
-    """Shows what the last canary on each mount went through."""
+    """Shows the results of the last canary on every mount."""
 
     items = "mount"
 
@@ -114,7 +113,7 @@ class CanaryCollector(JobsCollector):
         """What was last told of each directory, empty where its canary has worked since."""
 
     def collect(self) -> Samples:
-        """From memory and the mount table; no mount is touched."""
+        """Use memory and the mount table; touch no mount."""
         self._mounts = read_mounts(self._mountinfo)
         return super().collect()
 
@@ -147,7 +146,7 @@ class CanaryCollector(JobsCollector):
             out.add(BANDWIDTH, rate, name, direction)
 
     def _tell(self, name: str, trouble: str) -> None:
-        """Log what a canary has run into, once, and that it works again."""
+        """Log the problem of a canary once, and later that it works again."""
         if trouble == self._trouble.get(name, ""):
             return
         self._trouble[name] = trouble
@@ -158,7 +157,7 @@ class CanaryCollector(JobsCollector):
 
 
 def job(directory: Path, options: CanaryOptions) -> JobSpec:
-    """What the helper is to do in one directory."""
+    """The helper's task for one directory."""
     return JobSpec(
         "stagewatch.storage.canary_child:run",
         {
@@ -174,7 +173,7 @@ def job(directory: Path, options: CanaryOptions) -> JobSpec:
 
 
 def collector(options: CanaryOptions, helper: Helper, proc: Path) -> CanaryCollector:
-    """Looks at every mount in a child of the helper process."""
+    """Tests every mount in a child of the helper process."""
     jobs = {str(directory): job(directory, options) for directory in options.mounts}
     return CanaryCollector(
         helper.share("canary", jobs),

@@ -1,4 +1,4 @@
-"""Checkpoints in configured directories: a broken one shows before somebody needs it.
+"""Checkpoints in configured directories: shows a broken one before somebody needs it.
 
 The helper process looks through the directories, see `checkpoint_child`.
 """
@@ -134,7 +134,7 @@ class CheckpointsOptions:
 
 
 class CheckpointsCollector(JobsCollector):
-    """Shows what the last look through each directory has found."""
+    """Shows the result of the last look through every directory."""
 
     items = "directory"
 
@@ -156,7 +156,7 @@ class CheckpointsCollector(JobsCollector):
 
 
 def job(directory: str, options: CheckpointsOptions) -> JobSpec:
-    """What the helper is to do for one pattern."""
+    """The helper's task for one pattern."""
     return JobSpec(
         "stagewatch.storage.checkpoint_child:run",
         {

@@ -1,7 +1,7 @@
-"""NFS mounts by what their requests cost, from the kernel's own counters.
+"""NFS mounts and the cost of their requests, from the kernel's own counters.
 
-Nothing here touches a mount: while a server is dead and every `stat` on it hangs, these counters
-can still be read, and its requests that stay unanswered are `sent - received`.
+Nothing here touches a mount: the counters can be read while a server is dead and every `stat`
+hangs. Its unanswered requests are then `sent - received`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show ranks until somebody ends it; returns the exit status."""
+    """Show ranks until the user ends it; returns the exit status."""
     from stagewatch.top.screen import Screen
 
     options = options_of(arguments, TopOptions, "top")
@@ -85,8 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in ("", "dumb"):
         raise ConfigError("top needs a terminal; for files and pipes: stagewatch inspect --watch 5")
     if not os.environ.get("NO_COLOR"):
-        os.environ.pop("NO_COLOR", None)  # an empty one counts as none
-    logging.disable()  # lines would go across the screen
+        os.environ.pop("NO_COLOR", None)  # an empty name counts as none
+    logging.disable()  # a log line would disturb the screen
     threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
     source = _source(options, server, arguments.job_id)
     with closing(source):
@@ -97,9 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _end_with_terminal(terminal: int) -> None:
-    """End this process once its terminal has hung up, which its signal may not do.
+    """End this process after its terminal has hung up; the signal alone may not end it.
 
-    Who writes to a terminal that nobody reads waits, and handles no signal meanwhile.
+    A process that writes to a terminal without a reader blocks, and handles no signal.
     """
     hung_up = select.poll()
     hung_up.register(terminal, 0)  # POLLHUP comes unasked
@@ -122,8 +122,9 @@ def _source(options: TopOptions, server: PrometheusOptions | None, job: str) -> 
 def _tracer(
     arguments: argparse.Namespace, options: TopOptions, server: PrometheusOptions | None
 ) -> Callable[[str], str]:
-    """What writes the trace of a job, as `stagewatch trace` does, and tells where."""
-    own = argparse.Namespace(config=arguments.config)  # flags are for the Prometheus alone
+    """A function that writes the trace of a job, as `stagewatch trace` does, and returns its
+    path."""
+    own = argparse.Namespace(config=arguments.config)  # the flags are only for the Prometheus
     asked = replace(
         options_of(own, TraceOptions, "trace"),
         record_dir=options.record_dir,

@@ -115,8 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
 def write(output: Path, options: TraceOptions, server: PrometheusOptions | None) -> int:
     """Write the trace of a job into a file; returns how many events it has.
 
-    Without a `server` they are those of `options.agent`, or else of this node.  Raises
-    `StagewatchError` where there is nothing to write, or no room for it.
+    Without a `server` they come from `options.agent`, or else from this node.  Raises
+    `StagewatchError` if there is nothing to write, or no room for it.
     """
     with ExitStack() as stack:
         trace = Trace(stack.enter_context(_written(output)))
@@ -131,7 +131,7 @@ def write(output: Path, options: TraceOptions, server: PrometheusOptions | None)
 
 @contextmanager
 def _written(file: Path) -> Iterator[IO[str]]:
-    """The file to write, which replaces an older one only once it is whole."""
+    """The file to write; it replaces an older one only when it is complete."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with gzip.open(draft, "wt", 6) if file.suffix == ".gz" else draft.open("w") as stream:
@@ -207,7 +207,7 @@ def _of_agents(trace: Trace, urls: tuple[str, ...], options: TraceOptions) -> No
 
 
 def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
-    """Write what the agents have, as they answer."""
+    """Write the agents' answers as they come."""
     written = _Written(trace, options)
     jobs: set[str] = set()
     problems: list[str] = []
@@ -218,12 +218,12 @@ def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
         except SourceError as error:
             return error
 
-    options.context()  # a file of no use is told before anybody is asked
+    options.context()  # a bad path must fail before any agent is asked
     left = list(urls)
     running: set[Future[Node | SourceError]] = set()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while left or running:
-            # No more than are being asked, so that few pages are in memory at once.
+            # No more than are asked at once, so that few pages are in memory.
             running |= {pool.submit(ask, left.pop(0)) for _ in left[: AT_ONCE - len(running)]}
             done, running = wait(running, return_when=FIRST_COMPLETED)
             _tell(f"{len(urls) - len(left) - len(running)} of {len(urls)} agents asked ...")
@@ -243,7 +243,7 @@ def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
 
 
 class _Written:
-    """What has been written of a job so far."""
+    """The part of a job that has been written so far."""
 
     def __init__(self, trace: Trace, options: TraceOptions) -> None:
         self._trace = trace
@@ -277,12 +277,12 @@ class _Written:
             )
 
     def wait_class(self, rank: tuple[str, str], one: Slice) -> None:
-        """Keep how a rank waited for some time."""
+        """Keep the wait class of a rank for some time."""
         if rank in self.ranks:
             self._classes.setdefault(self.ranks[rank], []).append(one)
 
     def finish(self, verdicts: list[Slice]) -> None:
-        """Write what belongs to no rank, and the end."""
+        """Write the tracks that belong to no rank, and the end."""
         for process, classes in self._classes.items():
             self._trace.further(process, classes, WAIT_CLASS_THREAD)
         earliest = self._trace.earliest or 0
@@ -303,13 +303,13 @@ def _only(jobs: set[str]) -> str:
 
 
 def _check(ranks: object, jobs: set[str], job: str, where: str) -> None:
-    """Raise `StagewatchError` where a job has no rank; the message tells which jobs have."""
+    """Raise `StagewatchError` if a job has no rank; the message names the jobs that have."""
     if not ranks:
         there = f"there are {', '.join(sorted(jobs)[:20])}" if jobs else "no job has one"
         raise StagewatchError(f"no rank of job {job or '?'} keeps a record {where}: {there}")
 
 
 def _tell(text: str) -> None:
-    """Show progress, where somebody looks; an empty text clears the line."""
+    """Show progress on a terminal; an empty text clears the line."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

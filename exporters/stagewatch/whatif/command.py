@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the account; returns exit status 0."""
+    """Print the table; returns exit status 0."""
     options = options_of(arguments, WhatIfOptions, "whatif")
     file: Path = arguments.file
     if file.suffix == ".parquet":
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(made: Account, options: WhatIfOptions) -> list[str]:
-    """The account in words."""
+    """The table as text."""
     gpus = options.gpus or made.ranks
     money = f"  {options.currency}" if options.price else ""
     told = [

@@ -29,7 +29,7 @@ def hook_timer(
 ) -> Callable[[], None]:
     """Hook a timer class whose methods `start` and `stop` take a name.
 
-    Returns a function that takes the hook out again.  Never raises.
+    Returns a function that removes the hook.  Never raises.
     """
     names = Names(framework, stages)
     return _hook(framework, lambda patches: plan_timer(patches, timer, names, start, stop))
@@ -38,9 +38,9 @@ def hook_timer(
 def hook_context(
     owner: Any, function: str, *, stages: Stages, framework: str = "generic"
 ) -> Callable[[], None]:
-    """Hook a module's or class' function that makes a context manager for a name.
+    """Hook a function of a module or class that makes a context manager for a name.
 
-    Returns a function that takes the hook out again.  Never raises.
+    Returns a function that removes the hook.  Never raises.
     """
     names = Names(framework, stages)
     return _hook(framework, lambda patches: patches.plan(owner, function, with_stage(names)))

@@ -1,4 +1,4 @@
-"""Helper processes that are a fault as long as they run, and hogs of cores and memory."""
+"""Helper processes that are a fault while they run, and hogs of cores and memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _running: dict[str, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Helper(Step):
-    """Runs a command in the background; undoing ends whatever it has forked too."""
+    """Runs a command in the background; undoing it also ends the processes it forked."""
 
     id: str
     argv: tuple[str, ...]
@@ -77,7 +77,7 @@ class Helper(Step):
 
 
 def stress_ng(request: Request, *argv: str) -> Helper:
-    """A hog that ends by itself if nobody ends it.  Raises where stress-ng is missing."""
+    """A hog that ends by itself if nobody ends it.  Raises if stress-ng is missing."""
     require("stress-ng")
     limit = ("--timeout", f"{request.tool_seconds}s", "--keep-name", "--quiet")
     return Helper(request.id, ("stress-ng", *argv, *limit), str(request.log))
@@ -125,7 +125,7 @@ def _cores(request: Request) -> list[int]:
 
 
 def parse_cores(text: str) -> set[int]:
-    """Core numbers from the kernel's list form, as `0,4-7`; empty for what is not in that form."""
+    """Core numbers from the kernel's list form, as `0,4-7`; empty for other text."""
     if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", text):
         return set()
     cores: set[int] = set()

@@ -25,7 +25,7 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Stop(Step):
-    """Stops a process, and continues the same one."""
+    """Stops a process, and continues it."""
 
     pid: int
     start_ticks: int

@@ -80,7 +80,7 @@ class ControllerCollector(Collector):
         self._top = top
 
     def collect(self) -> Samples:
-        """Export the pings and the diagnostics; one of the two is enough."""
+        """Export the pings and the diagnostics; one answer is enough."""
         out = Samples()
         errors: list[StagewatchError] = []
         try:
@@ -101,7 +101,7 @@ class ControllerCollector(Collector):
 
 
 def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...]:
-    """The controllers of the last good ping, all of them down, while a ping fails."""
+    """While pings fail: the controllers of the last good ping, all shown as down."""
     if ping.reading is None or ping.status().success:
         return ()
     return tuple(
@@ -121,7 +121,7 @@ def _diagnostics(out: Samples, diagnostics: Diagnostics, top: int) -> None:
 
 
 def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
-    """Keep the `top` users by time, and add up all others in one record."""
+    """Keep the `top` users by time, and add up the others in one record."""
     ranked = sorted(users, key=lambda user: (-user.seconds, user.name))
     rest = ranked[top:]
     if not rest:

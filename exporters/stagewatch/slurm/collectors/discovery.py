@@ -1,4 +1,4 @@
-"""Keeps service discovery's list of nodes in step with the controller's."""
+"""Keeps the nodes of service discovery equal to those of the controller."""
 
 from __future__ import annotations
 

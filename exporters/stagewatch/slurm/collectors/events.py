@@ -1,8 +1,8 @@
 """Events as counters: how jobs end, requeues, and nodes that leave service.
 
-Fed by the readings of the queue, the nodes and accounting, whoever asked for them.
+It counts every reading of the queue, the nodes and accounting, whichever collector asked for it.
 
-Accounting has a collector of its own, so that a slow slurmdbd holds up nothing else.
+Accounting has a collector of its own, so that a slow slurmdbd delays nothing else.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _TOP_RESTARTS = 50
 
 
 class EventsCollector(Collector):
-    """Feeds new readings to the ledgers, and exports their counters."""
+    """Passes new readings to the ledgers, and exports their counters."""
 
     def __init__(self, cluster: Cluster, *, wall: Callable[[], float] = time.time) -> None:
         self._cluster = cluster
@@ -125,7 +125,7 @@ class EventsCollector(Collector):
         return reading
 
     def _nothing_under_way(self) -> bool:
-        """Whether the controller has nothing left to send to slurmdbd, by its last diagnostics."""
+        """Whether the controller has sent everything to slurmdbd, by its last diagnostics."""
         reading = self._cluster.diagnostics.reading
         return reading is None or not reading.data.values.get("dbd_agent_queue_size")
 
@@ -190,13 +190,13 @@ RECORDS = gauge(
 
 
 class AccountingCollector(Collector):
-    """Asks accounting, whose answers the events collector counts."""
+    """Queries accounting; the events collector counts the answers."""
 
     def __init__(self, jobs: Source[Records[EndedJob]], nodes: Source[Records[NodeEvent]]) -> None:
         self._sources: dict[str, Source[Records[object]]] = {"jobs": jobs, "nodes": nodes}
 
     def collect(self) -> Samples:
-        """Ask for jobs and nodes; if one of them fails, raise its error after both were tried."""
+        """Query jobs and nodes; if one query fails, raise its error after both were tried."""
         out = Samples()
         errors: list[StagewatchError] = []
         for kind, source in self._sources.items():

@@ -88,7 +88,7 @@ class JobsCollector(Collector):
         self._claims = claims
 
     def collect(self) -> Samples:
-        """Read the queue, and each job's GPUs from scontrol where that is switched on."""
+        """Read the queue, and the jobs' GPUs from scontrol if that is switched on."""
         jobs, nodes = (
             self._cluster.jobs.refresh().items,
             records_of(self._cluster.nodes.keep_fresh()),
@@ -106,7 +106,7 @@ def measure(
     claims: Iterable[Claim] = (),
     max_jobs: int = 1000,
 ) -> Samples:
-    """Count running GPU jobs; `claims` are GPU indices as scontrol tells them."""
+    """Count running GPU jobs; `claims` are GPU indices from scontrol."""
     nodes = tuple(nodes)
     running = sorted(
         (job for job in jobs if job.state in HOLDING and job.gpus and job.node_list),
@@ -131,9 +131,9 @@ def measure(
 
 
 def measure_completing(out: Samples, jobs: Iterable[Job], *, now: float, most: int) -> None:
-    """Tell since when jobs are COMPLETING; `now` is Unix time.
+    """Export since when jobs are COMPLETING; `now` is Unix time.
 
-    squeue's EndTime is then the moment from which Slurm has been ending the job.
+    EndTime in squeue is then the moment when Slurm began to end the job.
     """
     completing = [
         (job.end, job)
@@ -147,9 +147,9 @@ def measure_completing(out: Samples, jobs: Iterable[Job], *, now: float, most: i
 
 
 def measure_preempted(out: Samples, jobs: Iterable[Job], *, most: int) -> None:
-    """Tell since when jobs that still run are preempted.
+    """Export since when jobs that still run are preempted.
 
-    A moment before the present run began is of an earlier one.
+    A time before the start of this run belongs to an earlier run.
     """
     preempted = [
         (not job.gpus, job.preempted, job)
@@ -180,7 +180,7 @@ def _indices(
                 told.append((job.job_id, name, indices_of(job.gres_detail[position])))
             if sharers[name] == 1 and name in on_node:
                 alone[job.job_id, name] = _allocated(on_node[name])
-        # A job that holds GPUs we do not know of may be beside it: the numbers must fit.
+        # Another job may hold GPUs that we do not know: the numbers must fit.
         rest = total(job.gpus) - sum(map(len, alone.values()))
         if rest == 0 if len(alone) == len(names) else rest >= len(names) - len(alone):
             certain |= alone
@@ -199,10 +199,10 @@ Placement = Mapping[tuple[int, str], tuple[int, ...]]
 def agreed(
     claims: Iterable[Claim], nodes: Iterable[Node], held: Collection[tuple[int, str]]
 ) -> Placement:
-    """Keep the claims of those nodes on which all claims add up.
+    """Keep the claims on those nodes where all claims add up.
 
-    Only claims of jobs that run on the node (`held`) count.  No GPU may be claimed twice, and
-    together the claims must be what the node calls allocated.
+    Only jobs that run on the node (`held`) count.  No GPU may be claimed twice, and the node must
+    have as many GPUs allocated as the jobs claim.
     """
     by_node: defaultdict[str, list[Claim]] = defaultdict(list)
     for claim in claims:

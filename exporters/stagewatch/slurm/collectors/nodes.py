@@ -88,12 +88,12 @@ def gpu_states(node: Node, gpus: NodeGpus) -> tuple[int, int, int, int]:
 
 @lru_cache(maxsize=256)
 def model(configured: str) -> str:
-    """The model that a configured GPU type names; there are few of them, on many nodes."""
+    """The model of a configured GPU type; many nodes share few types."""
     return gpu_model(configured)
 
 
 def measure(nodes: Iterable[Node]) -> Samples:
-    """Count nodes and GPUs by state, and tell why nodes are out of service."""
+    """Count nodes and GPUs by state, and say why nodes are out of service."""
     out = Samples()
     availability: Counter[tuple[str, str]] = Counter()
     states: Counter[tuple[str, str]] = Counter()
@@ -136,7 +136,7 @@ _URGENT = frozenset(("NOT_RESPONDING", "FAIL", "DRAIN"))
 
 
 def _rarest(flags: Mapping[str, int]) -> Iterator[str]:
-    """The flags that a metric has room for on all nodes; one that most nodes have tells least."""
+    """The rarest flags, as many as the metric has room for: a flag of most nodes says least."""
     room = MAX_SERIES
     for flag, number in sorted(flags.items(), key=lambda flag: (flag[0] not in _URGENT, flag[1])):
         room -= number

@@ -114,8 +114,8 @@ def measure(
 ) -> Samples:
     """Count the jobs of the queue; `now` is Unix time, for their ages.
 
-    `types` tells a running job's GPU type by its node where Slurm only counts its GPUs, as with
-    gres/gpu alone in AccountingStorageTRES.
+    `types` gives a running job's GPU type by its node.  It is needed if Slurm counts GPUs without a
+    type, as with gres/gpu alone in AccountingStorageTRES.
     """
     types = types or {}
     by_state: Counter[str] = Counter(dict.fromkeys(_ALWAYS, 0))
@@ -155,7 +155,7 @@ def measure(
 
 
 def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, int]]:
-    """GPUs by type that all tasks of a record hold or wait for."""
+    """GPUs by type that all tasks of a record have or wait for."""
     if not job.gpus:
         return []
     if job.state in HOLDING:
@@ -170,7 +170,7 @@ def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, i
 
 
 def _by_node(job: Job, number: int, types: Mapping[str, str]) -> Iterable[tuple[str, int]]:
-    """The types of GPUs that Slurm only counts, by the nodes that have them."""
+    """The types of GPUs that Slurm counts without a type, by their nodes."""
     nodes = expand_or_none(job.node_list)
     kinds = {types.get(node) or "unknown" for node in nodes}
     if len(kinds) == 1:
@@ -183,7 +183,7 @@ def _by_node(job: Job, number: int, types: Mapping[str, str]) -> Iterable[tuple[
 
 
 def _kept_reasons(queue: Mapping[tuple[str, str, str], int]) -> frozenset[str]:
-    """The most frequent reasons; the others become `other`."""
+    """The most frequent reasons; others become `other`."""
     reasons: Counter[str] = Counter()
     for (_, _, reason), number in queue.items():
         reasons[reason] += number
@@ -193,7 +193,7 @@ def _kept_reasons(queue: Mapping[tuple[str, str, str], int]) -> frozenset[str]:
 
 
 class _Share:
-    """Jobs and GPUs by owner, of which the busiest keep their names."""
+    """Jobs and GPUs by owner; only the busiest owners keep their names."""
 
     def __init__(self) -> None:
         self._jobs: Counter[tuple[str, str]] = Counter()

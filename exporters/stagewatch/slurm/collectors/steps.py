@@ -29,7 +29,7 @@ _ARGUMENTS = ("--allsteps", "--noheader", "--parsable2", "--format=JobID")
 
 
 class StepProbe:
-    """Asks the steps of one job for a sign of life."""
+    """Asks the steps of one job whether they answer."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class StepProbe:
         self._clock = clock
 
     def probe(self, job_id: int, timeout: float) -> float:
-        """Ask a job's steps, and return after how many seconds they had answered.
+        """Ask a job's steps; return the seconds until they answered.
 
-        Raises `NoData` where the job has no step to ask, `NoAnswer` where one did not answer in
-        `timeout` seconds, and another `SourceError` where it could not be asked at all.
+        Raises `NoData` if the job has no step, `NoAnswer` if a step did not answer within `timeout`
+        seconds, and another `SourceError` if the question could not be asked.
         """
         begin = self._clock()
         try:
@@ -93,7 +93,7 @@ class StepsOptions:
 
 
 class StepsCollector(Collector):
-    """Probes one job at each collection, and remembers the others' answers."""
+    """Probes one job per collection, and remembers the answers of the others."""
 
     def __init__(
         self, jobs: Source[Records[Job]], probe: StepProbe, *, most: int = 20, timeout: float = 8.0

@@ -1,4 +1,4 @@
-"""Counts how nodes leave service, from snapshots of the nodes and events of accounting.
+"""Counts how nodes leave service, from snapshots of the nodes and from events in accounting.
 
 Only accounting shows a node that goes down and returns before the next snapshot (ReturnToService=2
 needs two seconds).
@@ -74,7 +74,7 @@ class NodeLedger:
         self._last_poll = now
 
     def observe_events(self, events: Iterable[NodeEvent], now: float) -> None:
-        """Count the events of accounting that no snapshot has shown."""
+        """Count the events in accounting that no snapshot has shown."""
         for event in events:
             key = (event.node, event.start)
             if key in self._seen or event.start < self._oldest:
@@ -120,7 +120,7 @@ class NodeLedger:
         self._spans = {name: spans for name, spans in kept.items() if spans}
 
     def dump(self) -> dict[str, Any]:
-        """The content for the state file."""
+        """What the state file keeps."""
         return {
             "failures": [[*key, number] for key, number in self.failures.items()],
             "recent": {name: list(state) for name, state in self.recent.items()},

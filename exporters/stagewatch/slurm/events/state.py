@@ -1,4 +1,4 @@
-"""The counts of the cluster's events, kept over restarts in one small JSON file."""
+"""Keeps the counts of the cluster's events over restarts, in one small JSON file."""
 
 from __future__ import annotations
 
