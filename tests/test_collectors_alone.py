@@ -80,6 +80,9 @@ NOTHING_HERE = {
 }
 """Collectors that find nothing of their kind, alone as among the others, and why."""
 
+NEEDS = {"gpu_jobs": "gpu"}
+"""The collectors that need another one, and which: gpu_jobs shows the jobs of GPUs."""
+
 AT_WORK = (
     TRAINER
     + """
@@ -112,7 +115,10 @@ def run(
     """The collectors of an agent with these settings, all of them or one, by name."""
     values = {item.key: item.default for group in command.settings().values() for item in group}
     assert settings.keys() <= values.keys()
-    switches = {spec.prefix + "enabled": only in ("", spec.name) for spec in command.specs()}
+    wanted = {only, NEEDS.get(only, only)}
+    switches = {
+        spec.prefix + "enabled": only == "" or spec.name in wanted for spec in command.specs()
+    }
     values |= {**settings, **switches}
     context = command.context(fill(command.options, values))
     stack.callback(context.close)
@@ -234,12 +240,12 @@ def compare(
         )
         alone = run(stack, command, mine, only=name)
         together = run(stack, command, others)
-        assert alone.keys() == {name}
+        assert alone.keys() == {name, NEEDS.get(name, name)}
         seen: list[tuple[Series | None, Series | None]] = []
 
         def agree() -> bool:
             found = {each: series(job) for each, job in together.items()}
-            pair = series(alone[name]), found[name]
+            pair = {each: series(job) for each, job in alone.items()}[name], found[name]
             seen.append(pair)
             if name == "kmsg":
                 pair = nameless(pair[0]), nameless(pair[1])

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add its flag."""
     parser.add_argument(
         "--proc", type=Path, default=Path("/proc"), metavar="PATH",
-        help="where the process filesystem is mounted, as the agent has it [default: %(default)s]",
+        help="mount point of procfs, as the agent has it [default: %(default)s]",
     )  # fmt: skip
 
 

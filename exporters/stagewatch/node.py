@@ -49,11 +49,10 @@ from stagewatch.web.strips import Strips
 
 def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
     """Every collector of the node agent, in the order of the exposition."""
-    gpu_spec: AnySpec[NodeContext] = gpu.SPEC.built(
-        lambda options, node: gpu.collector(options, node.xids, node.gpus, node.gpu_history)
-    )
     return (
-        gpu_spec,
+        gpu.SPEC.built(
+            lambda options, node: gpu.collector(options, node.xids, node.gpus, node.gpu_history)
+        ),
         gpu_jobs.SPEC.built(
             lambda options, node: gpu_jobs.GpuJobsCollector(
                 node.gpus,
@@ -61,8 +60,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
                 node.files,
                 SlurmCgroups(node.options.sys / "fs/cgroup"),
                 options.prolog_dir,
-            ),
-            fed_by=gpu_spec,
+            )
         ),
         kmsg.SPEC.built(
             lambda options, node: kmsg.KmsgCollector(

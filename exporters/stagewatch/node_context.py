@@ -39,20 +39,20 @@ class NodeOptions(AgentOptions):
         "address to serve /metrics and the status page on; :9947 for every interface",
         parse=address,
     )
-    node_name: str = option("", "what the status page calls this node; its host name if empty")
+    node_name: str = option("", "name of this node on the status page; its host name if empty")
     record_dir: Path = option(
         Path(DEFAULT_DIRECTORY), "directory of the ranks' stage records", env="STAGEWATCH_DIR"
     )
     ranks_by_environment: bool = option(
         True,
-        "also take processes without a stage record for ranks, by variables such as RANK and "
-        "SLURM_PROCID; turn off where several agents share one machine",
+        "also treat processes without a stage record as ranks, by variables such as RANK and "
+        "SLURM_PROCID; turn off if several agents share one machine",
     )
     fault_dir: Path = option(
         Path("/run/stagewatch/faults"), "directory of the fault-injection markers"
     )
-    proc: Path = option(Path("/proc"), "where the process filesystem is mounted")
-    sys: Path = option(Path("/sys"), "where sysfs is mounted")
+    proc: Path = option(Path("/proc"), "mount point of procfs")
+    sys: Path = option(Path("/sys"), "mount point of sysfs")
     keeper: Path | None = option(
         None,
         "socket of `stagewatch keeper`, which looks at processes of other users for this agent; "

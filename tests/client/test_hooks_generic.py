@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -156,22 +155,3 @@ def test_what_cannot_be_hooked_is_said_and_left_alone(
     assert len(caplog.records) == 2
     assert not hasattr(Timer.toc, "__stagewatch__")
     assert records(directory) == []
-
-
-def test_a_log_that_tells_of_starts_and_ends(directory: Path) -> None:
-    logger = logging.getLogger("somebodys.timer")
-    logger.setLevel(logging.DEBUG)
-    handler = generic.TimerLog(stages=STAGES)
-    logger.addHandler(handler)
-    try:
-        logger.debug("[rank=%d host=n1] %s start ts=%s", 3, "gen", "12:00")
-        assert shown(directory) == [("rollout", "gen")]
-        logger.debug("nothing of interest: %s", 5)
-        logger.debug("[rank=3] gen end elapsed=0.5s")
-        logger.debug("[rank=3] gen end elapsed=0.5s")
-        assert shown(directory) == []
-        logger.debug("Timer %s start", "upd")
-        logger.debug("Timer %s stop", "upd")
-    finally:
-        logger.removeHandler(handler)
-    assert completed(record(directory)) == {"rollout": 1, "train": 1}

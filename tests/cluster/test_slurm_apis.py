@@ -1,4 +1,4 @@
-"""Text, JSON and slurmrestd tell the same of one real cluster."""
+"""Text and slurmrestd say the same about one real cluster."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.core.commands import CommandRunner
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
-from stagewatch.slurm.transport import SlurmClient
-from stagewatch.slurm.transport.json import SlurmJsonCli
 from stagewatch.slurm.transport.rest import HttpReader, SlurmRest
-from stagewatch.slurm.transport.text import environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import Rest
@@ -35,12 +31,6 @@ def rest(lab: SlurmCluster, keeper: Keeper) -> Rest:
     if shutil.which("slurmrestd") is None:
         pytest.skip("slurmrestd is not installed")
     return Rest(lab.daemons, lab.env, keeper.make_directory("slurm-rest-"))
-
-
-def json_client(slurm: SlurmCluster) -> SlurmJsonCli:
-    """The commands with --json."""
-    environ = environment(slurm.env)
-    return SlurmJsonCli(runner=lambda: CommandRunner(environ))
 
 
 def rest_client(rest: Rest) -> SlurmRest:
@@ -74,12 +64,11 @@ def same(slurm: SlurmCluster, ours: Callable[[], Numbers], theirs: Callable[[], 
     assert found == expected
 
 
-@pytest.mark.parametrize("api", ["json", "rest"])
-def test_alternative_tells_what_text_tells(busy: SlurmCluster, rest: Rest, api: str) -> None:
+def test_slurmrestd_tells_what_text_tells(busy: SlurmCluster, rest: Rest) -> None:
     """Queue, nodes, why they are out, and how jobs ended: number for number."""
     busy.submit("--gres=gpu:h200:1")
     text = cli(busy)
-    other: SlurmClient = json_client(busy) if api == "json" else rest_client(rest)
+    other = rest_client(rest)
     same(
         busy,
         lambda: numbers(slurm_queue.measure(other.jobs(30).items, now=0, top=50), *AGES),
@@ -104,12 +93,11 @@ def test_alternative_tells_what_text_tells(busy: SlurmCluster, rest: Rest, api: 
     assert values["jobs_submitted"] == text.diagnostics(30).values["jobs_submitted"]
 
 
-@pytest.mark.parametrize("api", ["json", "rest"])
-def test_json_knows_the_gpus_of_jobs_that_share_a_node(
-    busy: SlurmCluster, rest: Rest, api: str
+def test_slurmrestd_knows_the_gpus_of_jobs_that_share_a_node(
+    busy: SlurmCluster, rest: Rest
 ) -> None:
     """Indices on shared nodes come with the queue, without a further request."""
-    other: SlurmClient = json_client(busy) if api == "json" else rest_client(rest)
+    other = rest_client(rest)
     found = slurm_jobs.measure(other.jobs(30).items, other.nodes(30).items)
     on_h3 = {gpus for _, node, gpus in found.families[slurm_jobs.NODE] if node == "h3"}
     assert on_h3 == {"0-1", "2-4"}
@@ -145,7 +133,7 @@ def test_agent_runs_on_slurmrestd_alone(
     found = agent.wait(
         lambda found: (
             ("slurm_queue_gpus", "gpu", "RUNNING", "h200") in found
-            and ("slurm_scheduler_cycles_total",) in found
+            and ("slurm_scheduler_cycle_last_seconds",) in found
             and found.get(("slurm_events_from_accounting",)) == 0
         ),
         "the agent to see the cluster",

@@ -17,13 +17,13 @@ from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
 
 
-def steps(slurm: SlurmCluster, method: str) -> StepsCollector:
+def steps(slurm: SlurmCluster) -> StepsCollector:
     """A collector over the jobs that run now."""
     cluster = observed(slurm)
     cluster.jobs.refresh()
     environ = environment(slurm.env)
-    probe = StepProbe(method=method, runner=lambda: CommandRunner(environ))
-    return StepsCollector(cluster.jobs, probe, timeout=30 if method == "srun" else 5)
+    probe = StepProbe(runner=lambda: CommandRunner(environ))
+    return StepsCollector(cluster.jobs, probe, timeout=5)
 
 
 def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmCluster) -> None:
@@ -34,7 +34,7 @@ def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmClus
         slurm.wait_job(job, "RUNNING")
     daemon = slurm.step_daemon(hung)
     slurm.step_daemon(well)
-    collector = steps(slurm, "sstat")
+    collector = steps(slurm)
 
     def both() -> Samples | None:
         found = collector.collect()
@@ -53,17 +53,9 @@ def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmClus
     )
 
 
-def test_srun_probe_starts_a_step_beside_the_job(slurm: SlurmCluster) -> None:
-    """The job has all of the node's GPUs, and the probe gets through all the same."""
-    job = slurm.submit("-w", "h1", "--gres=gpu:h200:8")
-    slurm.wait_job(job, "RUNNING")
-    slurm.step_daemon(job)
-    assert steps(slurm, "srun").collect().value(slurm_steps.RESPONSIVE, job) == 1
-
-
 def test_no_gpu_job_means_nothing_to_probe(slurm: SlurmCluster) -> None:
     """Jobs without GPUs are left alone."""
     job = slurm.submit()
     slurm.wait_job(job, "RUNNING")
     with pytest.raises(NoData):
-        steps(slurm, "sstat").collect()
+        steps(slurm).collect()

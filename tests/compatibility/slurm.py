@@ -1,4 +1,4 @@
-"""Captures of Slurm: of its commands in text and JSON, and of slurmrestd.
+"""Captures of Slurm: of its commands, and of slurmrestd.
 
 The counts beside the parsers' come from regular expressions over the raw text, and from a walk
 through the plain JSON; none of the product's readers takes part.
@@ -76,7 +76,7 @@ def _squeue(content: bytes) -> Iterator[Value]:
     yield from _of_jobs(text.parse_jobs(content), states, running if tracked else None)
 
 
-def _squeue_json(content: bytes) -> Iterator[Value]:
+def _rest_jobs(content: bytes) -> Iterator[Value]:
     states: Counter[str] = Counter()
     running = 0
     for job in json.loads(content)["jobs"]:
@@ -122,7 +122,7 @@ def _first(pattern: str, line: str) -> str:
     return match[1] if match else ""
 
 
-def _nodes_json(content: bytes) -> Iterator[Value]:
+def _rest_nodes(content: bytes) -> Iterator[Value]:
     plain = json.loads(content)["nodes"]
     states = [
         "+".join(node["state"])
@@ -157,7 +157,7 @@ def _sdiag(content: bytes) -> Iterator[Value]:
     )
 
 
-def _sdiag_json(content: bytes) -> Iterator[Value]:
+def _rest_diag(content: bytes) -> Iterator[Value]:
     found = diagnostics.parse_json(slurm_json.document(content, "sdiag"))
     plain = json.loads(content)["statistics"]
     for what, rpcs, key in (
@@ -184,19 +184,6 @@ def _listed(
     return read
 
 
-def _listed_json(
-    parse: Callable[[model.Object], model.Records[Any]], what: str
-) -> Callable[[bytes], Iterator[Value]]:
-    """A reader of a JSON list of the name `what`."""
-
-    def read(content: bytes) -> Iterator[Value]:
-        records = parse(slurm_json.document(content, what))
-        yield Value("records not read", records.malformed, 0)
-        yield Value(what, len(records.items), len(json.loads(content)[what]))
-
-    return read
-
-
 def _ping(content: bytes) -> Iterator[Value]:
     up = sum(controller.up for controller in text.parse_ping(content))
     yield Value("controllers up", up, content.count(b" is UP"))
@@ -206,11 +193,11 @@ READERS = tuple(
     Reader("slurm", files, read)
     for files, read in (
         (("squeue*.txt",), _squeue),
-        (("squeue*.json", "rest_jobs*.json"), _squeue_json),
+        (("rest_jobs*.json",), _rest_jobs),
         (("scontrol_show_node*.txt",), _nodes),
-        (("scontrol_show_node*.json", "sinfo*.json", "rest_nodes*.json"), _nodes_json),
+        (("rest_nodes*.json",), _rest_nodes),
         (("sdiag*.txt",), _sdiag),
-        (("sdiag*.json", "rest_diag*.json"), _sdiag_json),
+        (("rest_diag*.json",), _rest_diag),
         (("scontrol_ping*.txt",), _ping),
         (
             ("sacct.txt", "sacct_*.txt"),

@@ -69,7 +69,7 @@ def test_a_web_server_that_answers_is_timed_in_every_phase(start: Start) -> None
         out = result(start(name))
     assert out.value(probe.SUCCESS, name) == 1
     assert {phase for _, phase in out.families[probe.SECONDS]} == {"dns", "connect", "http"}
-    assert probe.FAILURES not in out.families
+    assert probe.ERROR not in out.families
 
 
 def test_a_probe_past_its_deadline_is_given_up(start: Start) -> None:
@@ -77,7 +77,6 @@ def test_a_probe_past_its_deadline_is_given_up(start: Start) -> None:
         name = f"http://127.0.0.1:{server.getsockname()[1]}/"
         out = result(start(name, timeout=1000, deadline=0.5))
         assert out.value(probe.ERROR, name, "http", "deadline") == 1
-        assert out.value(probe.FAILURES, name, "http", "deadline") == 1
 
 
 def test_a_port_where_nobody_listens_refuses(start: Start) -> None:

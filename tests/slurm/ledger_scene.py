@@ -60,8 +60,6 @@ def node(name: str = "n1", state: str = "IDLE", flags: str = "", **changes: obje
         reason="",
         reason_user="",
         reason_time=None,
-        boot_time=T - 5000,
-        slurmd_start_time=T - 4000,
     )
     return replace(base, **changes)  # type: ignore[arg-type]
 

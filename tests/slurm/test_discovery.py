@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from pathlib import Path
 
 from hypothesis import given
@@ -28,8 +27,6 @@ def node(name: str, **changes: object) -> Node:
         "reason": "",
         "reason_user": "",
         "reason_time": None,
-        "boot_time": None,
-        "slurmd_start_time": None,
         **changes,
     }
     return Node(**values)  # type: ignore[arg-type]
@@ -78,22 +75,6 @@ def test_the_last_good_list_outlives_the_agent(tmp_path: Path) -> None:
     assert served(second) == served(first)
     assert second.targets == first.targets
     assert Discovery(EXPORTERS, cluster="b", memory=tmp_path).targets is None
-
-
-def test_files_for_file_sd_are_whole_and_change_only_with_the_list(tmp_path: Path) -> None:
-    """One for each exporter, readable by Prometheus."""
-    directory = tmp_path / "sd"
-    discovery = Discovery(EXPORTERS, directory=directory)
-    discovery.update(targets_of([node("n1")]))
-    assert sorted(path.name for path in directory.iterdir()) == ["dcgm.json", "stagewatch.json"]
-    path = directory / "dcgm.json"
-    assert path.read_bytes() == discovery.routes()["/sd/dcgm"]()[1]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    before = path.stat().st_ino
-    discovery.update(targets_of([node("n1")]))
-    assert path.stat().st_ino == before
-    discovery.update(targets_of([node("n1"), node("n2")]))
-    assert path.stat().st_ino != before
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=8), max_size=3))

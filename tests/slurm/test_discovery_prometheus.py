@@ -28,8 +28,8 @@ scrape_configs:
     relabel_configs:
       - {source_labels: [__meta_slurm_flags], regex: ".*,POWERED_DOWN,.*", action: drop}
       - {source_labels: [__meta_slurm_gpu_types], regex: ",([^,]+),", target_label: gpu_type}
-  - job_name: files
-    file_sd_configs: [{files: ["%(directory)s/dcgm.json"], refresh_interval: 1s}]
+  - job_name: all
+    http_sd_configs: [{url: "http://127.0.0.1:%(agent)d/sd/dcgm", refresh_interval: 1s}]
 """
 
 
@@ -84,14 +84,17 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
     nodes = slurm_json.nodes(PARTS["nodes"]).items
     targets = targets_of(nodes)
     exporters = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))
-    discovery = Discovery(exporters, cluster="big", directory=tmp_path / "sd")
+    discovery = Discovery(exporters, cluster="big")
     discovery.update(targets)
     current = [discovery]
-    routes = {"/sd/stagewatch": lambda: current[0].routes()["/sd/stagewatch"]()}
+    routes = {
+        path: lambda path=path: current[0].routes()[path]()
+        for path in ("/sd/stagewatch", "/sd/dcgm")
+    }
     server = AgentServer(("127.0.0.1", 0), Runner([]), node="sd", routes=routes)
     server.start()
     try:
-        config = CONFIG % {"agent": server.port, "directory": tmp_path / "sd"}
+        config = CONFIG % {"agent": server.port}
         prometheus = Prometheus(keeper, tmp_path, config)
         found = wait_for(lambda: prometheus.targets("nodes"), "targets by HTTP")
         assert set(found) == {"10.0.0.1:9947", "n2:9947", "n3:9947", "n4:9947"}
@@ -102,8 +105,8 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
             "job": "nodes",
             "node": "n2",
         }
-        files = wait_for(lambda: prometheus.targets("files"), "targets from the file")
-        assert set(files) == {"10.0.0.1:9400", "n2:9400", "n3:9400", "n4:9400", "n5:9400"}
+        every = wait_for(lambda: prometheus.targets("all"), "targets of the other exporter")
+        assert set(every) == {"10.0.0.1:9400", "n2:9400", "n3:9400", "n4:9400", "n5:9400"}
 
         asked = threading.Event()
 
@@ -121,7 +124,6 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
         grown = (*targets, replace(targets[0], node="n6", address="n6"))
         discovery.update(grown)
         current[0] = discovery
-        wait_for(lambda: "n6:9947" in prometheus.targets("nodes"), "the new node by HTTP")
-        wait_for(lambda: "n6:9400" in prometheus.targets("files"), "the new node by file")
+        wait_for(lambda: "n6:9947" in prometheus.targets("nodes"), "the new node")
     finally:
         server.close()

@@ -1,8 +1,8 @@
 """Writes the stage record from inside a training process; standard library only.
 
-A trainer calls the functions of `_api.py`, or a hook (`hooks/`) does so for its framework.  They
+A trainer calls the functions of `_api.py`, or a hook (`hooks/`) calls them for its framework.  They
 write into the calling thread's lane (`_lane.py`) of the process' mapped file (`_recorder.py`),
-which the node agent reads; `record.py` beside this package has the layout.  Open `_api.py` first.
+which the node agent reads.  `record.py` beside this package has the layout.  Open `_api.py` first.
 """
 
 from stagewatch.client._api import (

@@ -67,13 +67,13 @@ def init(
 ) -> None:
     """Begin this process' stage record.
 
-    Arguments that are left out come from the variables of Slurm, torchrun, MPI, Ray and the like;
-    the directory from `STAGEWATCH_DIR`.  Without one the record lies where the agent of this node
-    wants it, or in a private directory in memory, which `stagewatch inspect` looks into as well.
-    Where no record can be made one warning is logged and every call does nothing.  A second call
-    begins a new record.
+    Missing arguments come from the environment variables of Slurm, torchrun, MPI, Ray and others;
+    the directory comes from `STAGEWATCH_DIR`.  Without it the record is in the directory of this
+    node's agent, or in a private directory in memory, which `stagewatch inspect` also reads.  If no
+    record can be made, one warning is logged and all calls do nothing.  A second call begins a new
+    record.
     """
-    global _recorder  # noqa: PLW0603 - one record a process, that is the point
+    global _recorder  # noqa: PLW0603 - one record per process
     try:
         close()
         given = None if job_id is None else str(job_id)
@@ -92,14 +92,14 @@ def init(
             _recorder.join(group.name, group.size, group.sequence)
         for label, number in list(_numbers.items()):
             _recorder.name(number, label)
-        _recorder.lane()  # lane 0 belongs to the thread that begins: the training thread
+        _recorder.lane()  # lane 0 belongs to the thread that calls init: the training thread
     except Exception as error:
         remedy = "set STAGEWATCH_DIR to a directory in memory that this user may write to"
         warn_once(f"no stage record, the agent will not see this rank's stages; {remedy}", error)
 
 
 def name_framework(name: str) -> None:
-    """Name the framework in this process' record, and in the next one unless `init` names another.
+    """Set the framework in this process' record, and in the next one unless `init` sets another.
 
     May raise; for the hooks, not for trainers.
     """
@@ -110,7 +110,7 @@ def name_framework(name: str) -> None:
 
 
 def close() -> None:
-    """End the record as a clean exit does; the interpreter's exit calls it too."""
+    """End the record as a clean exit does; the interpreter calls this when it exits."""
     global _recorder
     recorder, _recorder = _recorder, None
     try:
@@ -121,7 +121,7 @@ def close() -> None:
 
 
 def heartbeat(step: int | None = None) -> None:
-    """Record that this thread has made progress, and the step it is at."""
+    """Record that this thread has made progress, and its step."""
     recorder = _recorder
     if recorder is None:
         return
@@ -158,9 +158,10 @@ def throughput(
 ) -> None:
     """Count work that is done: tokens, floating-point operations of the model, samples.
 
-    Each rank counts its own, or one rank that of all.  It belongs to the stage that the thread is
-    in, unless one is named.  `flops` are what the algorithm needs, without recomputation (about
-    6 times the parameters for a token that is trained on): model FLOPs utilisation comes of it.
+    Every rank counts its own work, or one rank counts that of all.  The work belongs to `stage`, or
+    to the thread's current stage.  `flops` are those that the algorithm needs, without
+    recomputation (about 6 times the parameters for a token in training); they give model FLOPs
+    utilisation.
     """
     recorder = _recorder
     if recorder is None:
@@ -175,9 +176,9 @@ def throughput(
 
 
 def expect(seconds: float) -> None:
-    """Announce a pause of up to this many seconds from now on: no alarm until it is over.
+    """Announce a pause of up to this many seconds from now: no alert until it is over.
 
-    A mark of progress does not end it, `expect(0)` does.
+    `expect(0)` ends it early; a heartbeat does not.
     """
     recorder = _recorder
     if recorder is None:
@@ -196,15 +197,15 @@ def collective(
     elements: int = 0,
     peer: int | None = None,
 ) -> Collective:
-    """Count one entry of this rank into a collective of a process group.
+    """Count one call of this rank into a collective of a process group.
 
-    As a context manager it also tells the end: the rank is inside until the block is left.  A bare
-    call tells none: the rank counts as inside until any thread makes a mark of progress or enters
+    As a context manager it also records the end: the rank is inside until the block ends.  After a
+    call without `with`, the rank counts as inside until any thread makes a heartbeat or enters
     another collective.
 
-    `op` is a name of `torch.distributed` such as all_reduce; `size` how many members the group
-    has; `elements` how many the tensor has, where all members must give as many; `peer` the rank
-    that a send or receive is with, in group `p2p`.
+    `op` is a name in `torch.distributed`, like all_reduce.  `size` is the number of ranks in the
+    group.  `elements` is the number of elements of the tensor, if it must be the same on all ranks.
+    `peer` is the other rank of a send or receive, in group `p2p`.
     """
     entry = Collective()
     entry.recorder = None
@@ -220,7 +221,8 @@ def collective(
 
 
 class Collective(Entry):
-    """What `collective` returns; a class with an `__init__` costs three times as much to make."""
+    """The result of `collective`; a class with an `__init__` would take three times as long to
+    make."""
 
     __slots__ = ()
 
@@ -244,16 +246,16 @@ class Collective(Entry):
 
 
 def stage(name: str, step: int | None = None, *, substage: str = "") -> Stage:
-    """The stage this thread is in, recorded on *enter*: a stage that hangs never exits.
+    """Record the stage of this thread on *enter*: a stage that hangs never exits.
 
-    `name` is a canonical stage; any other name is recorded as a substage of `other`.  Use it as a
-    context manager, nested or not, or as a decorator of functions, coroutines and generators.
+    `name` is a canonical stage; another name becomes a substage of `other`.  Use it as a context
+    manager, nested or not, or as a decorator of functions, coroutines and generators.
     """
     try:
         label = _names[name, substage]
-    except (KeyError, TypeError):  # not seen before, or nothing that can be a key
+    except (KeyError, TypeError):  # a new name, or one that cannot be a key
         label = _learn_name(name, substage)
-    except Exception as error:  # the name's own hash raised it
+    except Exception as error:  # raised by the name's own hash
         swallow("the name of a stage cannot be used", error)
         label = _learn_name(name, substage)
     if step is not None and not (type(step) is int and -1 <= step <= MAX_STEP):
@@ -266,7 +268,7 @@ def stage(name: str, step: int | None = None, *, substage: str = "") -> Stage:
 
 
 class Stage(Opened):
-    """What `stage` returns; a class with an `__init__` costs three times as much to make."""
+    """The result of `stage`; a class with an `__init__` would take three times as long to make."""
 
     __slots__ = ("lane",)
     lane: Lane | None
@@ -275,7 +277,8 @@ class Stage(Opened):
         lane = None
         try:
             recorder = _recorder
-            if recorder is None or self.lane is not None:  # one object entered twice shows once
+            # an object that is entered twice counts once
+            if recorder is None or self.lane is not None:
                 return self
             lane = recorder.lane()
             if lane is not None:
@@ -324,12 +327,12 @@ class Stage(Opened):
 
 
 class call:
-    """One call of a tool, an environment or a reward function, which somebody waits for.
+    """Record one call of a tool, an environment or a reward function.
 
-    The agent tells how many calls of a name are in flight, how long the oldest of them has been,
-    how long calls take and how many ended by an exception.  Use it in any thread or task, as
-    context manager or as decorator of functions, coroutines and generators.  A record has room for
-    15 names; further ones are counted together, as `other`.
+    The agent exports how many calls of a name are in flight, the age of the oldest, how long calls
+    take and how many raised an exception.  Use it in any thread or task, as a context manager or as
+    a decorator of functions, coroutines and generators.  A record has room for 15 names; others are
+    counted together as `other`.
     """
 
     __slots__ = ("__weakref__", "_entry", "_name", "_number", "_recorder")
@@ -343,7 +346,8 @@ class call:
         entry = None
         try:
             recorder = _recorder
-            if recorder is None or self._entry is not None:  # one object entered twice shows once
+            # an object that is entered twice counts once
+            if recorder is None or self._entry is not None:
                 return self
             entry = recorder.calls.of(self._name)
             self._recorder = recorder
@@ -364,7 +368,7 @@ class call:
         if entry is None:
             return
         try:
-            if self._recorder is _recorder:  # else in a forked child, or the record was closed
+            if self._recorder is _recorder:  # otherwise in a forked child, or the record was closed
                 entry.end(self._number, failed=error is not None and not _is_on_purpose(error))
             self._entry = None
         except BaseException as problem:
@@ -385,9 +389,9 @@ class call:
 def decorated(
     enter: Callable[[], contextlib.AbstractContextManager[Any]], function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The function, which enters a fresh context at each call; calls may overlap.
+    """Wrap the function: every call enters a fresh context, since calls may overlap.
 
-    A generator's context is open from its first value to its end, also while it waits to be asked.
+    A generator's context is open from its first value to its end, also while it is suspended.
     """
     import inspect  # takes a quarter of the client's time to import
 
@@ -440,9 +444,9 @@ def decorated(
 
 
 def count_failure(code: int, error: BaseException, lane: Lane, step: int | None) -> None:
-    """Count an exception in the stage that it left first, however many stages it passes.
+    """Count an exception once, in the innermost stage that it leaves.
 
-    One that steers the flow (a cancelled task, `sys.exit(0)`) is no failure.
+    Control flow (a cancelled task, `sys.exit(0)`) is not a failure.
     """
     recorder = _recorder
     if recorder is None or _is_on_purpose(error):
@@ -452,12 +456,13 @@ def count_failure(code: int, error: BaseException, lane: Lane, step: int | None)
         step = lane.step if step is None else step
         recorder.failure(code, error, step)
         lane.fail(event_name(code, pad(type(error).__name__, SUBSTAGE_SIZE)), step)
-        with contextlib.suppress(AttributeError):  # one with slots counts in each stage it passes
+        # an exception with slots counts in every stage that it leaves
+        with contextlib.suppress(AttributeError):
             error._stagewatch_seen = True  # type: ignore[attr-defined]
 
 
 def _is_on_purpose(error: BaseException) -> bool:
-    """Whether an exception steers the flow."""
+    """Whether an exception is control flow."""
     if isinstance(error, SystemExit):
         return error.code in (None, 0)
     if isinstance(error, (GeneratorExit, StopIteration, StopAsyncIteration, KeyboardInterrupt)):
@@ -466,7 +471,8 @@ def _is_on_purpose(error: BaseException) -> bool:
 
 
 def event_name(code: int, label: bytes) -> int:
-    """What events say of a stage and a label; of a label that finds no room, the stage."""
+    """The numbers that events have for a stage and a label; those of the stage if the label has no
+    room."""
     number = _numbers.get(label)
     if number is None:
         if len(_numbers) >= NAMES:
@@ -478,7 +484,7 @@ def event_name(code: int, label: bytes) -> int:
 
 
 def _learn_name(name: object, substage: object) -> Label:
-    """What `_names` keeps of a stage, for the next time.  Never raises."""
+    """The entry of `_names` for a stage.  Never raises."""
     try:
         own, part = str(name), str(substage)
         code = CODES.get(own, OTHER)
@@ -506,8 +512,8 @@ def _before_child_exits(call: Callable[[], None]) -> None:
 def _at_exit() -> None:
     """End the record, unless the process ends by an exception.
 
-    Such a rank is gone for its peers, which may wait for it for ever, so its record stays behind
-    with its first failure for the agent to find.
+    Its peers may wait for this rank for ever, so the record stays, with its first failure, for the
+    agent.
     """
     global _recorder  # noqa: PLW0603
     try:
@@ -525,15 +531,15 @@ def _at_exit() -> None:
 
 
 def _fatal_error() -> BaseException | None:
-    """While the interpreter exits: the exception that ends it, if it is a failure."""
-    error = sys.exc_info()[1]  # what ends a child of multiprocessing is still in flight
-    if error is None and not hasattr(sys, "ps1"):  # interactive sessions outlive their errors
+    """The exception that ends the interpreter, if it is a failure."""
+    error = sys.exc_info()[1]  # in a child of multiprocessing, the exception is still being handled
+    if error is None and not hasattr(sys, "ps1"):  # interactive sessions continue after errors
         error = getattr(sys, "last_value", None)
     return None if error is None or _is_on_purpose(error) else error
 
 
 def _forget() -> None:
-    """In a forked child: the record is the parent's, the child begins its own with `init`."""
+    """In a forked child: the record belongs to the parent; the child begins its own with `init`."""
     global _recorder
     recorder, _recorder = _recorder, None
     groups.clear()

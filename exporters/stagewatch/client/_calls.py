@@ -1,7 +1,7 @@
 """Calls of tools, environments and reward functions: how many are in flight, how long they take.
 
-Any thread and task may begin and end one.  A lock, held for a microsecond, keeps the counts of a
-name; all stores go into the mapping.
+Any thread or task may begin and end a call.  A lock, held for a microsecond, protects the counts of
+a name; all stores go into the mapping.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BOOT = time.CLOCK_BOOTTIME
 
 
 class Entry:
-    """What the record says of the calls of one name."""
+    """The record's counts for the calls of one name."""
 
     __slots__ = ("_lock", "_opened", "_word", "_words")
 
@@ -62,7 +62,7 @@ class Entry:
                 self._words[self._word + K_OLDEST] = now
 
     def end(self, number: int, *, failed: bool) -> None:
-        """Count how long it took, and whether it raised an exception."""
+        """Count its duration, and whether it raised an exception."""
         with self._lock:
             opened = self._opened
             call = opened.pop(number, None)
@@ -81,7 +81,7 @@ class Entry:
                 words[word + K_OPEN] = words[word + K_OLDEST] = 0
 
     def forget(self, number: int) -> None:
-        """Leave a call out, after an exception in the middle of a change."""
+        """Drop a call, after an exception in the middle of a change."""
         with self._lock:
             self._opened.pop(number, None)
             self._show()
@@ -101,7 +101,7 @@ class Entry:
 
 
 class CallTable:
-    """The entries of all names; those that find no room share the last one."""
+    """The entries of all names; names without room share the last one."""
 
     def __init__(self, words: memoryview, raw: memoryview, lock: Any) -> None:
         self._words = words
@@ -114,10 +114,10 @@ class CallTable:
         self._other = self._add(pad(OTHER_CALLS, CALL_NAME_SIZE), CALLS - 1)
 
     def of(self, name: object) -> Entry:
-        """The entry of a name, whatever was given as one.  Raises what its `str` does."""
+        """The entry of a name; any object can be one.  Raises whatever its `str` raises."""
         try:
             return self._entries[name]
-        except (KeyError, TypeError):  # not seen before, or cannot be a key
+        except (KeyError, TypeError):  # a new name, or one that cannot be a key
             pass
         label = pad(str(name), CALL_NAME_SIZE)
         with self._lock:

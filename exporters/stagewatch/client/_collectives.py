@@ -1,12 +1,12 @@
 """Records where a rank is inside of PyTorch's collectives, per process group.
 
-It wraps the methods of `torch.distributed.ProcessGroup` and `Work.wait`, through which everything
-in Python goes: the functions of `torch.distributed` whoever imported them, the frameworks, FSDP,
-DeepSpeed.  Beside them it wraps functional collectives (DTensor), the making of groups, and the
-backward of DistributedDataParallel, which reduces its buckets below Python.
+It wraps the methods of `torch.distributed.ProcessGroup` and `Work.wait`.  All collectives in Python
+go through them: those of `torch.distributed`, of frameworks, FSDP and DeepSpeed.  It also wraps
+functional collectives (DTensor), the creation of groups, and the backward of
+DistributedDataParallel, which reduces its buckets below Python.
 
-A call that blocks is left when it returns.  One that works on a device goes on after that, so its
-end is not told.  An asynchronous one counts when it is launched; the rank is inside during `wait`.
+A blocking call ends when it returns.  A call on a device goes on after that, so its end is unknown.
+An asynchronous call counts when it is launched; the rank is inside during `wait`.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ _SUBJECT = "watch_collectives"
 
 
 def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
-    """Record every collective, send and receive of `torch.distributed`, before it can block, and
-    what the training thread waits for its device.
+    """Record every collective, send and receive of `torch.distributed` before it can block, and the
+    waits of the training thread for its device.
 
-    The default group is called `world`, any other by its description and its name, which PyTorch
-    keeps equal on all its ranks.  A second call changes nothing.  Returns a function that stops
-    the recording.  Never raises.
+    The default group is called `world`, other groups by their description and name, which are the
+    same on all ranks.  A second call changes nothing.  Returns a function that stops recording.
+    Never raises.
     """
     watch = _Watch(distributed)
     try:
@@ -114,7 +114,7 @@ def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
 
 
 class _Watch:
-    """What was replaced, and the calls that may still be waited for."""
+    """The replaced functions, and the calls that the program may still wait for."""
 
     def __init__(self, distributed: Any) -> None:
         self._distributed = distributed
@@ -135,7 +135,7 @@ class _Watch:
         self._is_compiling: Callable[[], bool] = getattr(compiler, "is_compiling", lambda: False)
 
     def start(self) -> None:
-        """Replace everything, and show the groups that there are."""
+        """Replace all functions, and record the groups that exist."""
         process_group: Any = self._distributed.ProcessGroup
         for name, op in METHODS.items():
             self._replace(process_group, name, functools.partial(self._method, op))
@@ -167,7 +167,7 @@ class _Watch:
             warn_once(_SUBJECT, f"functional collectives are not recorded: {error}", "functional")
 
     def stop(self) -> None:
-        """Put everything back that nobody has replaced since."""
+        """Restore all functions that nobody else has replaced since."""
         self._give_up()
         if self._replaced:
             _api.groups.clear()
@@ -186,11 +186,11 @@ class _Watch:
         self._replaced.append((owner, name, old, new))
 
     def _group(self, name: str, process_group: Any) -> Group:
-        """The group of that name, shown from now on if it was not."""
+        """The group of that name; it is in the record from now on."""
         group: Group | None = _api.groups.get(name)
         if group is None:
             default = getattr(getattr(self._c10d, "_world", None), "default_pg", None)
-            # While the default group is being made, there is none yet.
+            # While the default group is being made, it does not exist yet.
             is_world = default is None or process_group is default
             shown = "world" if is_world else shown_name(process_group.group_desc, name)
             backend = str(getattr(process_group, "name", str)()).lower()
@@ -209,7 +209,7 @@ class _Watch:
         return register
 
     def _unregister(self, old: Any) -> Any:
-        """For one group, or without a name for all."""
+        """For one group, or for all without a name."""
 
         def unregister(*names: str) -> Any:
             try:
@@ -274,9 +274,9 @@ class _Watch:
         return method
 
     def _remember(self, work: Any, launch: Launch) -> None:
-        """What this work is waited for as; its own class, a pybind11 one, takes no attributes."""
+        """Keep the call of a work object: its own class, from pybind11, takes no attributes."""
         try:
-            if type(work) not in self._kinds:  # some backends' works wait in their own way
+            if type(work) not in self._kinds:  # the works of some backends have their own wait
                 self._kinds.add(type(work))
                 for owner in type(work).__mro__:
                     self._replace(owner, "wait", self._wait)
@@ -311,7 +311,7 @@ class _Watch:
         return wait
 
     def _peer(self, process_group: Any, args: tuple[Any, ...]) -> int:
-        """The global rank that a send or receive is with, -1 where any may be."""
+        """The global rank of the peer of a send or receive; -1 for any rank."""
         if len(args) < 2 or not isinstance(args[1], int):
             return -1
         try:
@@ -320,7 +320,8 @@ class _Watch:
             return -1
 
     def _functional(self, module: Any, op: str, old: Any) -> Any:
-        """A functional collective, launched below Python; using its result waits for it."""
+        """A functional collective, launched below Python; the first use of its result waits for
+        it."""
         call = call_of(op)
         equal = EQUAL.get(op)
         import inspect  # takes a quarter of the client's time to import
@@ -341,7 +342,7 @@ class _Watch:
                     name = module._resolve_group_name(given, kwargs.get("tag", ""))
                     group = self._group(name, self._c10d._resolve_process_group(name))
                     told = group.waits or _on_cpu(args)
-                    # What is reduced and scattered here is the input.
+                    # Here the input is reduced and scattered.
                     elements = 0 if equal is None else _elements(args, 0)
                     launch = Launch(group, call, elements, told)
             except BaseException as error:
@@ -377,7 +378,7 @@ class _Watch:
         return wait_tensor
 
     def _expect_use(self, result: Any, launch: Launch) -> None:
-        if len(self._pending) >= _MAX_PENDING:  # results that nobody has used
+        if len(self._pending) >= _MAX_PENDING:  # results that were never used
             self._pending.clear()
         for tensor in result if isinstance(result, (list, tuple)) else [result]:
             address = _address(getattr(tensor, "elem", tensor))
@@ -412,7 +413,7 @@ class _Watch:
         return post_forward
 
     def _joined(self, old: Any) -> Any:
-        """A rank that has run out of inputs takes part in the backward of the others."""
+        """A rank without further inputs takes part in the backward of the others."""
 
         def match_all_reduce(model: Any) -> Any:
             try:
@@ -453,7 +454,7 @@ class _Watch:
 
 
 def _tensor(args: tuple[Any, ...], index: int) -> Any:
-    """The argument, or the first tensor of a list; None where there is none."""
+    """The argument, or the first tensor of a list; None if there is none."""
     value = args[index] if index < len(args) else None
     while isinstance(value, (list, tuple)):
         value = value[0] if value else None
@@ -471,7 +472,7 @@ def _elements(args: tuple[Any, ...], index: int) -> int:
 
 
 def _address(tensor: Any) -> int:
-    """Where the tensor's storage is, which its views share; 0 where it has none."""
+    """The address of the tensor's storage, which its views share; 0 without one."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except Exception:

@@ -1,9 +1,9 @@
 """Records how long a rank waits for its device inside of PyTorch.
 
-A call that launches work on a GPU returns at once; the CPU waits later, where it needs a result.
-There a slow rank's peers wait for it, so this is no work of their own.  Two looks at the clock a
-call, and nothing else: no synchronisation that the program does not make itself, and no event of
-the device unless `STAGEWATCH_DEVICE_EVENTS` asks for two a step.
+A call that launches work on a GPU returns at once; the CPU waits later, when it needs a result.
+There the peers of a slow rank wait for it, so this time is not their own work.  It reads the clock
+twice per call and adds no synchronisation.  It records two device events per step only if
+`STAGEWATCH_DEVICE_EVENTS` is set.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _MISSING = object()
 
 
 def watch_device(torch: ModuleType | None) -> Callable[[], None]:
-    """Record what the training thread waits for its device, if there is a PyTorch.
+    """Record the waits of the training thread for its device, if PyTorch is imported.
 
-    A second call changes nothing.  Returns a function that stops the recording.  Never raises.
+    A second call changes nothing.  Returns a function that stops recording.  Never raises.
     """
     watch = _Watch()
     try:
@@ -53,7 +53,7 @@ def watch_device(torch: ModuleType | None) -> Callable[[], None]:
 
 
 class _Watch:
-    """What was replaced."""
+    """The replaced functions."""
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
@@ -78,7 +78,7 @@ class _Watch:
         self._replace(module, "pin_memory", _waiting(lambda: False))
 
     def stop(self) -> None:
-        """Put everything back that nobody has replaced since."""
+        """Restore all functions that nobody else has replaced since."""
         while self._undo:
             self._undo.pop()()
         while self._replaced:
@@ -103,10 +103,10 @@ class _Watch:
 
 
 class _StepTimer:
-    """Times the step of the first optimizer on the device, by two events on its stream.
+    """Measures the step of the first optimizer on the device, with two events on its stream.
 
-    No peer can delay that step, unless the optimizer itself communicates.  Nobody waits for the
-    events: a step is skipped while those of an earlier one have not passed, or are in a graph.
+    No peer can delay that step, unless the optimizer itself communicates.  The client never waits
+    for the events: it skips a step while events of an earlier one are pending or in a graph.
     """
 
     def __init__(self, torch: Any, compiling: Callable[[], bool]) -> None:
@@ -123,7 +123,7 @@ class _StepTimer:
         self._handles.append(hooks.register_optimizer_step_post_hook(self._end))
 
     def stop(self) -> None:
-        """Take the hooks out."""
+        """Remove the hooks."""
         while self._handles:
             self._handles.pop().remove()
 
@@ -162,7 +162,7 @@ def _waiting(
     unless: Callable[..., bool] = lambda *_, **__: False,
     traced: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The thread waits for its device during a call, unless that has nothing to wait for.
+    """The thread waits for its device during a call, unless it has nothing to wait for.
 
     `traced` takes its place while PyTorch compiles.
     """
@@ -192,7 +192,7 @@ def _waiting(
 
 
 def _inherited(owner: Any, name: str) -> Callable[..., Any] | None:
-    """A method as the compiler knows it: by its name, of the base; `None` where it is not there."""
+    """The method of the base class that the compiler knows by this name, or `None`."""
     if name in vars(owner):
         return None
 
@@ -203,14 +203,14 @@ def _inherited(owner: Any, name: str) -> Callable[..., Any] | None:
 
 
 def _is_here(*args: Any, **kwargs: Any) -> bool:
-    """Whether the tensor of a call is on the CPU, or is none."""
+    """Whether the tensor of a call is on the CPU, or missing."""
     try:
-        return args[0].is_cpu is not False  # a subclass may answer whatever it likes
+        return args[0].is_cpu is not False  # a subclass may return anything
     except Exception:
         return True
 
 
 def _owner(place: str) -> Any:
-    """A module, or a class of one, that has been imported; `None` where there is none."""
+    """An imported module, or a class in it; `None` if there is none."""
     module, _, name = place.rpartition(".")
     return sys.modules.get(place) or getattr(sys.modules.get(module), name, None)

@@ -1,4 +1,4 @@
-"""The process groups that this rank is a member of, and its calls into their collectives."""
+"""The process groups of this rank, and its calls into their collectives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from stagewatch.record import GROUP_SIZE, POINT_TO_POINT, TOLD
 
 
 class Group:
-    """A process group of this rank; it outlives records, so that a late one has the right count.
+    """A process group of this rank; it outlives records, so that a later record has the right
+    count.
 
-    `waits`: the CPU waits for its operations, also where the tensors are on a device.
+    `waits`: the CPU waits for its operations, also if the tensors are on a device.
     """
 
     __slots__ = ("call", "last", "models", "name", "sequence", "size", "waits")
@@ -32,7 +33,7 @@ class Group:
         """Data-parallel models that reduce in it."""
 
     def show(self, key: str) -> Group:
-        """Show it from now on; returns itself.  `key` is its name in PyTorch."""
+        """Put it into the record; returns itself.  `key` is its name in PyTorch."""
         _api.groups[key] = self
         if _api._recorder is not None:
             _api._recorder.join(self.name, self.size, self.sequence)
@@ -40,7 +41,7 @@ class Group:
 
 
 def forget(key: str) -> None:
-    """Drop a group that is gone, by its name in PyTorch, and the models that reduce in it."""
+    """Drop a destroyed group, by its name in PyTorch, and the models that reduce in it."""
     for one in [one for one in _api.groups if one == key or one.startswith(model_key(key, ""))]:
         group = _api.groups.pop(one)
         if _api._recorder is not None:
@@ -48,12 +49,12 @@ def forget(key: str) -> None:
 
 
 def model_key(key: str, number: object) -> str:
-    """What stands for the name in PyTorch of a data-parallel model's virtual group."""
+    """The key for a data-parallel model's virtual group, which has no name in PyTorch."""
     return f"ddp {key} {number}"
 
 
 class Launch(Entry):
-    """One call into a collective: counted when it is made, then left, or waited for later."""
+    """One call into a collective: counted when it is made, then ended, or waited for later."""
 
     __slots__ = ("of", "told")
 
@@ -70,28 +71,28 @@ class Launch(Entry):
             recorder.enter(self, group.name, group.size, elements)
 
     def tell(self) -> None:
-        """Promise to tell the end; from here on `back` must follow."""
+        """Note that the end will be recorded: `back` must follow."""
         if self.recorder is not None:
             self.recorder.wait(self, self.call | TOLD, self.entered)
 
     def blocks(self) -> None:
-        """Only now does this thread begin to wait for the call; `back` may follow."""
+        """Note that this thread begins to wait for the call; `back` may follow."""
         if self.recorder is not None:
             now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             self.recorder.wait(self, self.call, now)
 
     def back(self, over: bool) -> None:
-        """The call has returned; unless it is over, it may go on where a device works."""
+        """The call has returned; unless it is over, it may go on on a device."""
         recorder = self.recorder
         if recorder is None or recorder is not _api._recorder:
-            return  # none was made, or this is a forked child
+            return  # there is no entry, or this is a forked child
         if over or self.told:
             recorder.leave(self)
         else:
             recorder.launched(self)
 
     def wait(self, wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Wait for the call; what the record says of the group's newest stays."""
+        """Wait for the call; the record of the group's newest call stays."""
         group = self.of
         if group.name != POINT_TO_POINT:
             self.call = group.call
@@ -111,7 +112,7 @@ class Launch(Entry):
 
 
 def shown_name(description: str, name: str) -> str:
-    """The name a group is shown by, shortened to what the record holds: groups stay distinct."""
+    """The name of a group in the record: shortened to fit, but still unique."""
     described = description and description != "undefined"
     full = f"{description}:{name}" if described else name
     if len(full.encode()) <= GROUP_SIZE:

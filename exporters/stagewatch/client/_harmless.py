@@ -1,4 +1,4 @@
-"""Keeps the client from harming a trainer: few warnings, no errors, odd arguments made to fit."""
+"""Prevents harm to a trainer: few warnings, no errors, odd arguments made to fit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _warned: set[str] = set()
 
 
 def warn_once(what: str, why: object, subject: str = "") -> None:
-    """Log one warning per subject; a trainer's log is not ours to fill.  Never raises."""
+    """Log one warning per subject, so that the trainer's log is not filled.  Never raises."""
     if subject not in _warned:
         _warned.add(subject)
         with contextlib.suppress(Exception):
             text = f"stagewatch: {what}: {why}"
-            # A program that has not imported it has not said where warnings go, and one that has
-            # given up its rights may not be able to: then it is done as `logging.lastResort` does.
+            # A program without `logging` has not configured warnings, and one that has dropped its
+            # rights # may be unable to import it: then write as `logging.lastResort` does.
             logging = sys.modules.get("logging")
             if logging is None:
                 print(text, file=sys.stderr)
@@ -30,10 +30,10 @@ def warn_once(what: str, why: object, subject: str = "") -> None:
 
 
 def swallow(what: str, error: BaseException) -> None:
-    """Warn of an exception that our own code raised and that is being handled.
+    """Warn about an exception of our own code that is being handled.
 
-    Raises it again if it is the trainer's: KeyboardInterrupt and the like, or one that a signal
-    handler (a time-out's) raised while our code happened to run.
+    Raises it again if it belongs to the trainer: a KeyboardInterrupt or similar, or an exception of
+    a signal handler (a timeout's) that ran during our code.
     """
     if not isinstance(error, Exception) or _is_from_handler(error):
         raise error
@@ -41,7 +41,7 @@ def swallow(what: str, error: BaseException) -> None:
 
 
 def step_aside(error: BaseException) -> None:
-    """Take our own frames off the top of a traceback that passes through us.
+    """Remove our own frames from a traceback that passes through us.
 
     From Python 3.11 on; before, a bare `raise` restores what it had.
     """
@@ -52,7 +52,8 @@ def step_aside(error: BaseException) -> None:
 
 
 def whole_step(step: object) -> int | None:
-    """The step as the record can hold it; None, with a warning, where it cannot.  Never raises."""
+    """The step as a number for the record; None, with a warning, if it is not one.  Never
+    raises."""
     try:
         number = int(step)  # type: ignore[call-overload]
         if -1 <= number <= MAX_STEP:
@@ -76,7 +77,7 @@ def _is_from_handler(error: BaseException) -> bool:
 
 
 def _code(handler: Any) -> CodeType | None:
-    """The code that runs when a handler is called: a function's, a method's, an object's."""
+    """The code of a handler that is a function, a method or a callable object."""
     while hasattr(handler, "func"):  # functools.partial
         handler = handler.func
     for function in (handler, getattr(type(handler), "__call__", None)):  # noqa: B004

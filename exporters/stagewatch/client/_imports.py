@@ -15,7 +15,7 @@ Callback = Callable[[ModuleType], None]
 def when_imported(name: str, callback: Callback) -> Callable[[], None]:
     """Call back with the module, now or right after it is imported.
 
-    Returns a function that gives up waiting for it.
+    Returns a function that cancels this.
     """
     module = sys.modules.get(name)
     if module is not None:
@@ -34,7 +34,7 @@ def when_imported(name: str, callback: Callback) -> Callable[[], None]:
 
 
 class _Finder:
-    """Wraps the loader that the other finders return; it finds nothing itself."""
+    """Wraps the loaders that the other finders return; it has no modules itself."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[Callback]] = {}
@@ -71,7 +71,7 @@ class _Loader:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # Whoever looks at the module later (inspect, pickle) finds its real loader.
+        # Later users of the module (inspect, pickle) must see its real loader.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

@@ -1,4 +1,4 @@
-"""Finds RL frameworks and hooks them, whether they were imported already or will be."""
+"""Looks for RL frameworks and hooks them, before or after they are imported."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PROGRAM = "torch"
 def install(name: str | None = None, *, collectives: bool = True) -> Callable[[], None]:
     """Record the stages of an RL framework through its own timers, on enter.
 
-    `name` is one of `FRAMEWORKS`; without it, every one that is installed here is hooked.  `torch`
-    hooks a training loop of its own, see `stagewatch.client.hooks.torch`.  Call it before or after
-    the framework is imported; it imports nothing of the framework itself.  The record begins with
-    the first stage unless `init` was called.  A framework, or a version of one, that the hooks do
-    not know gets one warning and no hook.  Unless `collectives` is false, it also records where a
-    rank is in PyTorch's collectives, see `watch_collectives`.
+    `name` is one of `FRAMEWORKS`; without it, all that are installed here are hooked.  `torch`
+    hooks a training loop without a framework, see `stagewatch.client.hooks.torch`.  Call it before
+    or after the import of the framework; it imports nothing of the framework itself.  The record
+    begins with the first stage unless `init` was called.  An unknown framework or version gets one
+    warning and no hook.  Unless `collectives` is false, it also records PyTorch's collectives, see
+    `watch_collectives`.
 
-    Returns a function that takes the hooks out again.  Never raises.
+    Returns a function that removes the hooks.  Never raises.
     """
     undo: list[Callable[[], None]] = []
 
@@ -63,7 +63,7 @@ def install(name: str | None = None, *, collectives: bool = True) -> Callable[[]
 
 
 def watch_program() -> None:
-    """Hook whatever this program will import, for a loader: no framework need be installed."""
+    """Hook the frameworks that this program will import, for a loader: none need be installed."""
     try:
         undo: list[Callable[[], None]] = []
         for framework in (*FRAMEWORKS, PROGRAM):
@@ -74,7 +74,7 @@ def watch_program() -> None:
 
 
 def _hook(framework: str) -> list[Callable[[], None]]:
-    from stagewatch.client.hooks.patching import Patches  # who hooks nothing does not pay for it
+    from stagewatch.client.hooks.patching import Patches  # programs without hooks do not pay for it
 
     hooks = importlib.import_module(f"stagewatch.client.hooks.{framework}")
     undo = []
@@ -104,7 +104,7 @@ def _patch(
 
 
 def _watch(undo: list[Callable[[], None]]) -> Callback:
-    """Not before `torch` itself is complete: watching needs more of it than the one module."""
+    """Wait until `torch` itself is complete: watching needs more than this one module."""
 
     def watch_distributed(module: ModuleType) -> None:
         undo.append(watch_collectives(module))

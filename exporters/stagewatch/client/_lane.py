@@ -1,14 +1,13 @@
 """One thread's part of the record: its open stages, its progress and its totals.
 
-Every method is called by the owning thread alone.  All stores go into the mapping: no system
-call, no lock.
+Only the owning thread calls its methods.  All stores go into the mapping: no system call, no lock.
 
-`heartbeat`, `enter` and `leave` run in the trainer's loop and cost what they make the interpreter
-do, so they do little.  Each looks at the clock once, for the record and the ring alike.  Python
-adds to its own integers, kept in `Counts`, faster than it reads the mapping; a place that is kept
-saves adding offsets; and one call of `struct` stores several words, of some bits each where a whole
-word would need arithmetic.  Open stages and free frames are linked, which takes no call at all, so
-no signal handler comes in between either.
+`heartbeat`, `enter` and `leave` run in the trainer's loop and the work of the interpreter counts,
+so they do little.  They read the clock once, for the record and the ring.  Python adds to its own
+integers, kept in `Counts`, faster than it reads the mapping.  A kept offset saves additions.  One
+call of `struct` stores several words, with packed bits if a whole word would need arithmetic.  Open
+stages and free frames are linked lists: a change takes no call, so no signal handler can run in
+between.
 """
 
 from __future__ import annotations
@@ -77,11 +76,11 @@ _Free = tuple[int, "_Free"] | None
 
 
 class Opened:
-    """One pass through a stage, which its lane fills in and keeps while it is open.
+    """One pass through a stage; its lane fills it in and keeps it while it is open.
 
-    `frame` is the first word of what shows it (0: there was no room), `started` the boot time when
-    it was entered, negative for a part of an open stage of the same name, which counts as a whole;
-    `outer` is the stage that was the innermost one before.
+    `frame` is its first word in the record (0: there was no room).  `started` is the boot time when
+    it was entered; negative inside of an open stage of the same name, which counts as a whole.
+    `outer` is the stage that was the innermost before.
     """
 
     __slots__ = ("counts", "frame", "label", "outer", "started", "step")
@@ -94,7 +93,7 @@ class Opened:
 
 
 class Counts:
-    """What a lane has counted of one stage, and in which words the mapping has it."""
+    """The counts of a lane for one stage, and their words in the mapping."""
 
     __slots__ = (
         "at",
@@ -132,9 +131,9 @@ class Counts:
 class Lane:
     """The single writer of lane `index`.
 
-    `marks` counts its marks of progress; `step` is the latest step, -1 before the first;
-    `innermost` is the open stage that was entered last, or what stands for none; `batches` is the
-    word of the time waited for data, `device` of that waited for the device.
+    `marks` counts its heartbeats.  `step` is the latest step, -1 before the first.  `innermost` is
+    the open stage that was entered last, or `_outside`.  `batches` is the word for the time spent
+    waiting for data, `device` for the device.
     """
 
     __slots__ = (
@@ -166,7 +165,7 @@ class Lane:
     def __init__(
         self, words: memoryview, raw: memoryview, index: int, place: Iterator[int]
     ) -> None:
-        """`place` gives where in `raw` the next event belongs."""
+        """`place` returns the offset in `raw` for the next event."""
         self._words = words
         self._raw = raw
         self._place = place
@@ -195,7 +194,7 @@ class Lane:
         self._show([])
 
     def adopt(self, thread: int) -> None:
-        """Take the lane over for a thread; totals of an earlier thread go on counting."""
+        """Take over the lane for a thread; the totals of an earlier thread continue."""
         words = self._words
         base = self._base
         words[base] = self._sequence + 1
@@ -210,7 +209,7 @@ class Lane:
         words[base] = self._sequence
 
     def settle(self, without: Opened | None = None) -> None:
-        """Put the lane in order, and drop a stage, after an exception in the middle of a change: a
+        """Repair the lane, and drop a stage, after an exception in the middle of a change: a
         trainer's signal handler may raise at any point."""
         words = self._words
         base = self._base
@@ -251,7 +250,7 @@ class Lane:
         words[base] = self._sequence
 
     def enter(self, stage: Opened) -> None:
-        """Open a stage, which has a label and may have a step."""
+        """Open a stage with its label and perhaps a step."""
         code, substage, name = stage.label
         words = self._words
         base = self._base
@@ -280,7 +279,7 @@ class Lane:
         _pack_event(self._raw, next(self._place), now, self._enters, name, step, now)
 
     def leave(self, stage: Opened) -> None:
-        """Close a stage that `enter` opened, and count how long it took."""
+        """Close a stage that `enter` opened, and count its time."""
         words = self._words
         base = self._base
         now = _read_clock(_BOOT)
@@ -311,13 +310,13 @@ class Lane:
         _pack_event(self._raw, next(self._place), now, self._leaves, name, started, now)
 
     def fail(self, name: int, step: int) -> None:
-        """Tell of an exception; `name` is the stage it left and the position of its type."""
+        """Record an exception; `name` is the stage it left and the position of its type."""
         now = _read_clock(_BOOT)
         self.wait_no_longer(now)
         _pack_event(self._raw, next(self._place), now, self._fails, name, step, now)
 
     def wait_no_longer(self, now: int) -> None:
-        """End waits that the thread left in a way that nobody told."""
+        """End waits that the thread left without a record."""
         words = self._words
         for counts in self._counts:
             if words[counts.waited_at] < 0:
@@ -331,9 +330,9 @@ class Lane:
         return self._words[first : first + len(STAGES) * TOTAL_WORDS : TOTAL_WORDS]
 
     def _mark(self, now: int) -> None:
-        """Record progress at a time, and the gap since the last; the caller keeps the sequence.
+        """Record progress at a time, and the gap since the last; the caller handles the sequence.
 
-        Most gaps are no longer than others of late, and change nothing but a sum and a count.
+        Most gaps are no longer than recent ones, and change only a sum and a count.
         """
         words = self._words
         counts = self.innermost.counts
@@ -350,10 +349,10 @@ class Lane:
         words[self._marks_at] = self.marks
 
     def _count_gap(self, counts: Counts, gap: int) -> None:
-        """Count a gap of whatever length.
+        """Count a gap of any length.
 
-        A stage's first gap counts as its longest only: it holds the compiler, the first batch, and
-        the wait for whichever rank starts last, and would hide a stall for the next two days.
+        A stage's first gap only counts as its longest: it includes the compiler, the first batch
+        and the wait for the last rank to start, and would hide a stall for the next two days.
         """
         words = self._words
         at = counts.at
@@ -373,7 +372,7 @@ class Lane:
         words[at + T_GAP_LONGEST] = gap if gap > longest else longest
 
     def _link(self, opened: list[Opened]) -> None:
-        """Have these stages open; at any point all of them are linked to the innermost one."""
+        """Set the open stages; at any point all of them are linked to the innermost one."""
         outer = self._outside
         for stage in opened:
             stage.outer = outer

@@ -1,4 +1,4 @@
-"""Finds a directory that this process can keep its record in."""
+"""Chooses a directory for the record of this process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STALE_SECONDS = 3600.0
 
 
 def begin_record(identity: Identity, directory: str | os.PathLike[str] | None) -> Recorder:
-    """A record in the directory that was named, else in the first one that takes it.
+    """Make a record in the given directory, else in the first one that works.
 
     These are the agent's, `$XDG_RUNTIME_DIR/stagewatch` and `/dev/shm/stagewatch-UID`.  Raises
-    `OSError`, with the reason of the first that exists.
+    `OSError`, with the reason of the first directory that exists.
     """
     named = directory or os.environ.get("STAGEWATCH_DIR")
     if named:
@@ -40,10 +40,10 @@ def begin_record(identity: Identity, directory: str | os.PathLike[str] | None) -
 
 
 def prepare(place: Path) -> None:
-    """Make a private directory, or make sure that the one that is there is this user's own.
+    """Make a private directory, or check that an existing one belongs to this user.
 
-    Nobody else may write to it or replace it: the one above must be the user's too, or a sticky one
-    of root's.  Raises `OSError`.
+    Nobody else may write to it or replace it: its parent must belong to the user too, or be a
+    sticky directory of root.  Raises `OSError`.
     """
     user = os.geteuid()
     above = place.parent.stat()
@@ -59,7 +59,7 @@ def prepare(place: Path) -> None:
 
 
 def _tidy(place: Path) -> None:
-    """Remove the records that killed processes have left, as the agent does in its directory."""
+    """Remove the records of killed processes, as the agent does in its directory."""
     before = time.time() - STALE_SECONDS
     for file in place.glob("*.rank"):
         with contextlib.suppress(OSError):
@@ -67,7 +67,7 @@ def _tidy(place: Path) -> None:
                 continue
             fd = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while its writer lives
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
                 file.unlink()
             finally:
                 os.close(fd)

@@ -58,7 +58,7 @@ _BOOT = time.CLOCK_BOOTTIME
 
 
 class _Table(dict[Any, int]):
-    """Where in the record each entry of a table is, by its key."""
+    """The offsets in the record of a table's entries, by key."""
 
     __slots__ = ("entry_size", "limit", "name_size", "start")
 
@@ -71,9 +71,9 @@ class _Table(dict[Any, int]):
 
 
 class GroupRow:
-    """The row of a process group: where its words are, and how often this rank has entered it.
+    """The row of a process group: its words, and how often this rank has entered it.
 
-    `counted` and `left` are what events say of an entry, but for the call, and of an end.
+    `counted` and `left` are the words of events for an entry (without the call) and for an end.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class GroupRow:
     )
 
     def __init__(self, name_at: int, sequence: int) -> None:
-        """`name_at` is the byte where it begins, with its name."""
+        """`name_at` is the byte of its name, where it begins."""
         self.name_at = name_at
         self.sequence = sequence
         self.size = 0
@@ -106,16 +106,16 @@ class GroupRow:
         self.left = word << PLACE_SHIFT | E_LEFT
 
     def event(self, kind: int) -> int:
-        """What events of another kind say of the group."""
+        """The words of another kind of event for the group."""
         return self.left ^ E_LEFT | kind
 
 
 class Entry:
-    """One entry into a collective, which the recorder fills in.
+    """One entry into a collective; the recorder fills it in.
 
-    `call` is what `C_CALL` holds; `recorder` the one that has recorded it, or None; `row` tells
-    where, `entered` when; `waits` is the word that counts the time in it for the stage of the
-    thread that waits, 0 where none does.
+    `call` is the value of `C_CALL`.  `recorder` has recorded it, or is None.  `row` is its group,
+    `entered` its time.  `waits` is the word that counts its time for the waiting thread's stage; 0
+    if no thread waits.
     """
 
     __slots__ = ("call", "entered", "recorder", "row", "waits")
@@ -127,7 +127,7 @@ class Entry:
 
 
 class Recorder:
-    """A mapped record of this process.  Raises `OSError` where none can be made."""
+    """A mapped record of this process.  Raises `OSError` if none can be made."""
 
     def __init__(self, directory: Path, identity: Identity) -> None:
         if sys.byteorder != "little":
@@ -146,8 +146,8 @@ class Recorder:
             self._words = self._raw.cast("q")
             self._numbers = self._raw.cast("d")
             self._write_header(identity)
-            # Last, whatever the umask: the agent runs as another user, and whoever can open the
-            # file for reading before the lock is held can keep it from being taken.
+            # Last, and whatever the umask, since the agent is another user: a process that can open
+            # # the file for reading before the lock is held can prevent it.
             os.fchmod(self._fd, 0o644)
         except BaseException:
             os.close(self._fd)
@@ -156,7 +156,7 @@ class Recorder:
             raise
         self._local = threading.local()
         self._tables = threading.RLock()  # held for microseconds; an RLock for signal handlers
-        # They clear the place of an event, then write its words in their order, each as a whole.
+        # They clear the place of an event, then write its words in order, whole words only.
         self._pack, self._pack_scalar = Struct("@qqqq").pack_into, Struct("@qqdq").pack_into
         # Where the next event belongs.  One call of C, so that no two threads get the same.
         self._place = itertools.cycle(range(EVENTS_AT, EVENTS_END, EVENT_SIZE))
@@ -178,7 +178,7 @@ class Recorder:
         """The lane that an exception last left a stage in, and its marks at that time."""
 
     def lane(self) -> Lane | None:
-        """The calling thread's lane, or None (counted) when more than `LANES` threads record."""
+        """The calling thread's lane, or None (counted) if more than `LANES` threads record."""
         try:
             lane: Lane = self._local.hold.lane
             return lane
@@ -190,12 +190,12 @@ class Recorder:
             self._words[record.H_DROPPED] += 1
             return None
         lane.adopt(threading.get_native_id())
-        self.got_batch(lane.batches)  # which the thread before it may never have got
+        self.got_batch(lane.batches)  # the thread before it may never have got it
         self._local.hold = _Hold(lane, self._lanes_free)
         return lane
 
     def scalar(self, name: str, value: float) -> None:
-        """Keep the last value under a name; one that differs from the last is an event."""
+        """Keep the last value of a name; a changed value is an event."""
         at = self._scalars.get(name)
         if at is None:
             at = self._add(self._scalars, name, name)
@@ -224,14 +224,14 @@ class Recorder:
                 numbers[word] += amount
 
     def name(self, number: int, label: bytes) -> None:
-        """Write what stands for a number in events."""
+        """Write the name for a number in events."""
         at = NAMES_AT + number * SUBSTAGE_SIZE
         self._raw[at : at + SUBSTAGE_SIZE] = label
 
     def join(self, group: str, size: int = 0, sequence: int = 0) -> GroupRow | None:
-        """Show that this rank is a member of a process group, and has entered it so often.
+        """Record that this rank is in a process group, and how often it has entered it.
 
-        Returns None (counted) where the table is full.
+        Returns None (counted) if the table is full.
         """
         label = pad(group, GROUP_SIZE)
         words = self._words
@@ -249,7 +249,7 @@ class Recorder:
             return row
 
     def forget(self, group: str) -> None:
-        """Drop a process group that is gone; one of its name counts from 0."""
+        """Drop a destroyed process group; a new one of its name counts from 0."""
         with self._tables:
             gone = self._groups.pop(group, None)
             if gone is not None:
@@ -280,7 +280,7 @@ class Recorder:
         entry.recorder = self
 
     def again(self, entry: Entry, group: str) -> None:
-        """Enter a group to wait for what it has entered before: nothing is counted."""
+        """Enter a group to wait for an earlier call: nothing is counted."""
         row = self._groups.get(group)
         if row is None:
             return
@@ -295,7 +295,7 @@ class Recorder:
         entry.recorder = self
 
     def wait(self, entry: Entry, call: int, since: int) -> None:
-        """Change what an entry says of the call, in which the calling thread waits from a time on.
+        """Change the call of an entry; the calling thread waits in it from a time on.
 
         The time counts for the thread's open stage, unless the thread waits already.
         """
@@ -315,8 +315,7 @@ class Recorder:
     def wait_for_batch(self) -> int:
         """Count, until `got_batch`, that the calling thread waits for a batch of data.
 
-        Returns the word that counts it; 0 where none does: the thread has no lane, or it waits
-        already.
+        Returns the word that counts it; 0 if none does: the thread has no lane, or waits already.
         """
         try:
             lane: Lane = self._local.hold.lane
@@ -330,7 +329,7 @@ class Recorder:
         return at
 
     def got_batch(self, word: int) -> None:
-        """Tell the end of such a wait; `word` is what `wait_for_batch` gave."""
+        """End this wait; `word` is the result of `wait_for_batch`."""
         waited = self._words[word]
         if waited < 0:
             self._words[word] = waited + _read_clock(_BOOT)
@@ -339,8 +338,8 @@ class Recorder:
         """Count, until `device_done`, that the calling thread waits for its device, as a wait of
         its open stage.
 
-        Returns its lane; None where nothing is counted: the thread has no lane, or it waits
-        already, in a collective or for the device.
+        Returns its lane; None if nothing is counted: the thread has no lane, or waits already, in a
+        collective or for the device.
         """
         try:
             lane: Lane = self._local.hold.lane
@@ -357,7 +356,7 @@ class Recorder:
         return lane
 
     def device_done(self, lane: Lane) -> None:
-        """Tell the end of such a wait; `lane` is what `wait_for_device` gave."""
+        """End this wait; `lane` is the result of `wait_for_device`."""
         words = self._words
         waits = lane.innermost.counts.waited_at
         now = _read_clock(_BOOT)
@@ -367,7 +366,7 @@ class Recorder:
             words[lane.device] += now
 
     def launched(self, entry: Entry) -> None:
-        """Tell that a call has returned and may go on elsewhere."""
+        """Record that a call has returned and may go on on a device."""
         words = self._words
         words[entry.row.call_at] = entry.call
         waits = entry.waits
@@ -375,7 +374,7 @@ class Recorder:
             words[waits] += _read_clock(_BOOT)
 
     def leave(self, entry: Entry) -> None:
-        """Tell the end of an entry, unless the group was entered again since."""
+        """Record the end of an entry, unless the group was entered again since."""
         row = entry.row
         words = self._words
         entered, waits = entry.entered, entry.waits
@@ -389,7 +388,7 @@ class Recorder:
         self._pack(self._raw, next(self._place), now, row.left, entered, now)
 
     def expect(self, seconds: float) -> None:
-        """Show how long a pause may take from now on."""
+        """Record how long a pause may take from now on."""
         until = _read_clock(_BOOT) + int(seconds * 1e9) if seconds > 0 else 0
         self._words[record.H_EXPECTED] = until
 
@@ -413,8 +412,7 @@ class Recorder:
     def ended_in_failure(self) -> bool:
         """Whether an exception was the last thing its thread recorded.
 
-        One that was caught far out, to be logged before `sys.exit(1)`, ends a process as much as
-        one that was not.
+        An exception that was caught far out, to be logged before `sys.exit(1)`, ends a process too.
         """
         return self.last_words is not None and self.last_words[0].marks == self.last_words[1]
 
@@ -426,15 +424,15 @@ class Recorder:
         self._words[record.H_SEQUENCE] += 1
 
     def close(self) -> None:
-        """Mark the record as closed by its owner and remove it."""
+        """Mark the record as closed by its owner, and remove it."""
         self._words[record.H_CLOSED] = 1
         with contextlib.suppress(OSError):
             self.path.unlink()
         os.close(self._fd)
 
     def disown(self) -> None:
-        """In a forked child: let a stage that was entered before the fork write to memory of the
-        child's own, since the mapping is the parent's."""
+        """In a forked child: give stages that were entered before the fork private memory, since
+        the mapping belongs to the parent."""
         raw = memoryview(bytearray(FILE_SIZE))
         words = raw.cast("q")
         for lane in self._lanes:
@@ -442,7 +440,7 @@ class Recorder:
         os.close(self._fd)
 
     def _add(self, table: _Table, key: Any, name: str) -> int | None:
-        """The place of a new entry, with its name written; None (counted) if the table is full."""
+        """The offset of a new entry, with its name written; None (counted) if the table is full."""
         label = pad(name, table.name_size)
         with self._tables:
             if key in table:

@@ -1,6 +1,6 @@
-"""Checks of what the ranks of a group must have alike: the rank that differs computes wrongly.
+"""Checks values that must be equal on all ranks of a group: the rank that differs computes wrongly.
 
-No collective is entered: each rank records a checksum, agents export it, and rules compare.
+It uses no collective: ranks record checksums, agents export them, and rules compare.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ _pack = Struct("<d").pack
 
 
 def replicated(name: str, value: Any, *, group: str = "world", step: int | None = None) -> None:
-    """Record a checksum of a value that all ranks of a group must have alike at this step.
+    """Record a checksum of a value that must be equal on all ranks of a group at this step.
 
-    `value` is a number, a text or bytes, and is compared bit by bit; a tensor of one element counts
-    as its number, of which a GPU must be waited for.  `group` names the ranks that hold the same,
-    such as the data-parallel replicas of one part of the model.  Without `step` calls are counted,
-    so that every rank must make as many.  Name and group together have room for 27 bytes.
+    `value` is a number, a text or bytes, and is compared bit by bit.  A tensor of one element
+    counts as a number; reading it waits for the GPU.  `group` names the ranks with the same value,
+    for example the data-parallel replicas of one part of the model.  Without `step` calls are
+    counted: every rank must then make the same number.  Name and group together have room for 27
+    bytes.
     """
     if _api._recorder is None:
         return
@@ -80,15 +81,14 @@ def watch_replicas(
     state: bool = True,
     gradients: bool = True,
 ) -> Callable[[], None]:
-    """Check a data-parallel PyTorch model: every so many steps of the optimizer a checksum of its
-    weights and of the optimizer's state, and the first step in which this rank's own gradients were
-    not finite.
+    """Check a data-parallel PyTorch model.  Every so many optimizer steps it records a checksum of
+    the weights and of the optimizer's state; also the first step in which this rank's own gradients
+    were not finite.
 
-    The checksum is a sum of the bits on the device, which is waited for once a check.  `group`
-    names the ranks that hold this very part of the model.  Pass `state=False` where each rank keeps
-    a part of the optimizer's state (ZeRO), and `gradients=False` where a scaler skips steps on
-    purpose.  A model whose parameters are sharded is not watched.  Returns a function that ends it;
-    never raises.
+    The checksum is a sum of the bits on the device; a check waits for it once.  `group` names the
+    ranks with the same part of the model.  Pass `state=False` if ranks keep different parts of the
+    optimizer's state (ZeRO), and `gradients=False` if a scaler skips steps on purpose.  A model
+    with sharded parameters is not checked.  Returns a function that ends the checks; never raises.
     """
     undo: list[Callable[[], None]] = []
 
@@ -131,7 +131,7 @@ class _Watch:
         self._told = False
 
     def gradient(self, gradient: Any) -> None:
-        """Take in a gradient of this rank alone, before it is reduced; it waits for nothing."""
+        """Add a gradient of this rank, before it is reduced; it does not wait."""
         try:
             if gradient.is_sparse or not gradient.numel():
                 return
@@ -184,7 +184,7 @@ class _Watch:
             recorder.scalar(NONFINITE, float(min(steps)))
 
     def _checksum(self, tensors: Iterable[Any]) -> bytes:
-        """Sums of the bits as integers, so that no order of adding and no single bit is lost."""
+        """Sums of the bits as integers: the order of adding has no effect, and every bit counts."""
         torch = self._torch
         words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         sums: dict[Any, Any] = {}

@@ -17,8 +17,10 @@ OFFSET = gauge(
     "clock_offset_seconds",
     "Offset from the time source that the kernel is still correcting.",
 )
-MAX_ERROR = gauge("clock_max_error_seconds", "The most the clock may be off by its own estimate.")
-SYNCHRONIZED = gauge("clock_synchronized", "1 if the clock is kept in step with a time source.")
+MAX_ERROR = gauge(
+    "clock_max_error_seconds", "Largest possible error of the clock, by the kernel's estimate."
+)
+SYNCHRONIZED = gauge("clock_synchronized", "1 if a time source keeps the clock synchronized.")
 
 _STA_UNSYNC = 0x0040
 _STA_NANO = 0x2000

@@ -1,4 +1,4 @@
-"""How a server of others is asked: whom to trust, and what proves who asks."""
+"""TLS and authentication for requests to a server."""
 
 from __future__ import annotations
 
@@ -15,31 +15,28 @@ from stagewatch.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Options of every command that asks a server; secrets lie in files, never on a command line.
+    """Options of every command that asks a server; secrets are in files, never on a command line.
 
     `verify` and `certificate` are what requests takes, `context` what http.client does.
     """
 
     ca_file: Path | None = option(
         None,
-        "PEM file of the authorities that may have signed the server's certificate; if none, those "
-        "of this machine",
+        "PEM file of the trusted authorities; if none, those of this machine",
         parse=path,
     )
-    client_cert_file: Path | None = option(
-        None, "PEM file of the certificate that the server wants to see", parse=path
-    )
+    client_cert_file: Path | None = option(None, "PEM file of the client certificate", parse=path)
     client_key_file: Path | None = option(
-        None, "PEM file of its key, where that is not in the same file", parse=path
+        None, "PEM file of the client key, if it is not in the same file", parse=path
     )
-    insecure: bool = option(False, "accept every certificate of the server, also a forged one")
+    insecure: bool = option(False, "accept any certificate of the server, even a forged one")
     bearer_token_file: Path | None = option(None, "file with a token for the server", parse=path)
     basic_auth_file: Path | None = option(
         None, "file with USER:PASSWORD for the server", parse=path
     )
 
     def authorization(self) -> str:
-        """The value of that header; empty for none.  Raises `ConfigError`."""
+        """The value of the Authorization header; empty for none.  Raises `ConfigError`."""
         if self.bearer_token_file is not None:
             return f"Bearer {_secret(self.bearer_token_file, '--bearer-token-file')}"
         if self.basic_auth_file is not None:
@@ -48,7 +45,8 @@ class Access:
         return ""
 
     def context(self) -> ssl.SSLContext:
-        """For a TLS connection to the server.  Raises `ConfigError` naming a file of no use."""
+        """The TLS context for the server. Raises `ConfigError` with the name of an unusable "
+        "file."""
         if self.client_key_file is not None and self.client_cert_file is None:
             raise ConfigError("--client-key-file needs --client-cert-file")
         context = ssl.create_default_context()
@@ -68,14 +66,14 @@ class Access:
 
     @property
     def verify(self) -> bool | str | None:
-        """Whom to trust, for requests; None leaves it to its own defaults."""
+        """The `verify` argument of requests; None means its default."""
         if self.insecure:
             return False
         return None if self.ca_file is None else str(self.ca_file)
 
     @property
     def certificate(self) -> str | tuple[str, str] | None:
-        """What to show, for requests."""
+        """The `cert` argument of requests."""
         if self.client_cert_file is None:
             return None
         if self.client_key_file is None:
@@ -85,7 +83,7 @@ class Access:
 
 @contextmanager
 def _named(flag: str, file: Path) -> Iterator[None]:
-    """Name the file that cannot be used; the ssl module's own messages do not."""
+    """Name the unusable file, since the ssl module's own messages do not."""
     try:
         with file.open("rb"):
             pass

@@ -1,6 +1,7 @@
 """The state of the kernel's clock, by adjtimex(2), read only.
 
-It could set the clock, so the agent's unit may not call it; the keeper of privileges does so there.
+The call could also set the clock, so the agent's unit may not make it; the keeper of privileges
+does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class _Timex(ctypes.Structure):
 
 
 def adjtimex() -> tuple[int, ...]:
-    """The state, and of the kernel's structure the offset, the greatest error (us) and the status.
+    """The state, then the offset, the maximum error (us) and the status of the kernel's structure.
 
     Raises `OSError`.
     """

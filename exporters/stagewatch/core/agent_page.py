@@ -28,13 +28,13 @@ def fetch(
     users: Collection[int] | None = None,
     in_all: bool = False,
 ) -> bytes:
-    """The page at `path` of the agent at `url`; each wait takes `timeout` seconds at the most, or
-    all of them together where it is `in_all`.
+    """The page at `path` of the agent at `url`; every wait takes at most `timeout` seconds, or all
+    waits together if `in_all`.
 
-    A page of more than `limit` bytes is cut.  Where `users` are given, only one of these may listen
-    there on this machine, unless a certificate proves who it is: while no agent runs, anybody may
-    take its port.  Raises `SourceError` with the reason where there is no answer, `ConfigError`
-    where a file that `access` names is of no use.
+    A page of more than `limit` bytes is cut. With `users`, only one of these users may listen there
+    on this machine, unless a certificate identifies the server: while no agent runs, anybody may
+    take its port. Raises `SourceError` with the reason if there is no answer, `ConfigError` if a
+    file of `access` is unusable.
     """
     parts = urlsplit(url)
     secret = access.authorization()
@@ -84,7 +84,7 @@ def _ask(
 def _connected(
     host: str, port: int, timeout: float, users: Collection[int] | None
 ) -> socket.socket:
-    """A connection to the first address that takes one.  Raises `OSError` and `SourceError`."""
+    """A connection to the first address that accepts one.  Raises `OSError` and `SourceError`."""
     failure = OSError("no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM
@@ -92,7 +92,7 @@ def _connected(
         link = socket.socket(family, kind, protocol)
         link.settimeout(timeout)
         try:
-            # Before and behind it: who gives the port up in between, or takes it, is seen once.
+            # Before and after, so that a user who takes or releases the port in between is seen.
             looks = [_listening(address, users)]
             link.connect(address)
             looks.append(_listening(address, users))
@@ -113,7 +113,7 @@ def _listening(address: tuple[object, ...], users: Collection[int] | None) -> se
 
 
 def _check(looks: list[set[int]], users: Collection[int], port: int) -> None:
-    """Raises `SourceError` unless it was one of the users each time."""
+    """Raises `SourceError` unless one of the users listened both times."""
     for found in looks:
         if others := sorted(found - set(users)):
             raise SourceError(
@@ -126,7 +126,7 @@ def _check(looks: list[set[int]], users: Collection[int], port: int) -> None:
 
 @contextlib.contextmanager
 def _given_up_after(link: socket.socket, seconds: float | None) -> Iterator[None]:
-    """Cut a connection off that takes longer in all, however little comes each time.
+    """Cut off a connection that takes longer in total, however slowly the data comes.
 
     Raises `SourceError` then.
     """

@@ -21,22 +21,22 @@ class Collector(ABC):
     """
 
     shown_seconds = 0.0
-    """For how long its samples are shown where a run may take longer than three intervals."""
+    """How long its samples are shown, if a run may take longer than three intervals."""
 
     @abstractmethod
     def collect(self) -> Samples:
         """Read once.
 
-        Raises `NoData` where the node has nothing of the kind, `Stuck` when a call was given up
-        at its deadline, and another `StagewatchError` for any other failure.  Partial data beats
-        an error: whatever can be read is returned, with `denied` where some may not be.
+        Raises `NoData` if the node has nothing to read, `Stuck` if a call missed its deadline, and
+        another `StagewatchError` for any other failure. Partial data beats an error: it returns
+        whatever it can read, and counts in `denied` what it may not read.
         """
 
     def release(self) -> None:  # noqa: B027 - most collectors hold no device
-        """Let go of devices for a while, so that a reset can go ahead; returns at once."""
+        """Release devices for a while, so that they can be reset; returns at once."""
 
     def close(self) -> None:  # noqa: B027 - most collectors hold nothing
-        """Let go of what this collector alone holds; called once, possibly from another thread."""
+        """Release what only this collector holds; called once, possibly from another thread."""
 
 
 Options = TypeVar("Options", bound=OptionsClass)
@@ -45,7 +45,7 @@ Context_contra = TypeVar("Context_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What can be set of every collector; the defaults are those of its declaration."""
+    """The settings of every collector; the defaults come from its declaration."""
 
     enabled: bool = option(True, "run this collector")
     interval: float = option(1.0, "time between two collections")
@@ -53,20 +53,20 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnySpec(ABC, Generic[Context_contra]):
-    """The declaration of a collector without the type of its options: what lists are made of."""
+    """The declaration of a collector without the type of its options, for lists of collectors."""
 
     name: str
     help: str
     interval: float
     """Default time between two collections, in seconds."""
     default: bool = True
-    """Whether it runs unless it is switched off."""
+    """Whether it runs by default."""
     page: Page = ""
-    """The part of the status page that its series make."""
+    """The part of the status page that shows its series."""
 
     @property
     def prefix(self) -> str:
-        """What the keys of its settings begin with."""
+        """The prefix of its settings' keys."""
         return f"collector.{self.name}."
 
     def settings(self) -> tuple[Setting, ...]:
@@ -79,7 +79,7 @@ class AnySpec(ABC, Generic[Context_contra]):
         )
 
     def schedule(self, values: Mapping[str, object]) -> Schedule:
-        """Whether and when it runs, out of resolved values by key."""
+        """Whether and when it runs, from resolved values by key."""
         return fill(Schedule, values, self.prefix)
 
     @abstractmethod
@@ -88,7 +88,7 @@ class AnySpec(ABC, Generic[Context_contra]):
 
     @abstractmethod
     def make(self, values: Mapping[str, object], context: Context_contra) -> Collector:
-        """The collector, out of resolved values by key."""
+        """The collector, from resolved values by key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,52 +96,23 @@ class CollectorSpec(AnySpec[Context_contra], Generic[Options, Context_contra]):
     """How a collector is configured and built.
 
     `options` is a frozen dataclass whose fields are made by `option(...)`; its instance, filled
-    from flags, variables and the file, is handed to `build` along with what collectors share.
+    from flags, variables and the file, is passed to `build` with the agent's context.
     """
 
     options: type[Options]
     build: Callable[[Options, Context_contra], Collector]
-    fed_by: AnySpec[Context_contra] | None = None
-    """The collector that keeps fresh what this one reads; where that is switched off, this one
-    runs it for itself."""
 
     def _own_settings(self) -> tuple[Setting, ...]:
         return tuple(settings_of(self.options, self.prefix))
 
     def make(self, values: Mapping[str, object], context: Context_contra) -> Collector:
-        """The collector, out of resolved values by key."""
-        collector = self.build(fill(self.options, values, self.prefix), context)
-        if self.fed_by is None or self.fed_by.schedule(values).enabled:
-            return collector
-        return _Fed(self.fed_by.make(values, context), collector)
-
-
-class _Fed(Collector):
-    """A collector with the one that feeds it, of which it shows nothing."""
-
-    def __init__(self, feeder: Collector, collector: Collector) -> None:
-        self._feeder = feeder
-        self._collector = collector
-
-    def collect(self) -> Samples:
-        """What the collector makes of what the feeder has just read."""
-        self._feeder.collect()
-        return self._collector.collect()
-
-    def release(self) -> None:
-        """Both."""
-        self._feeder.release()
-        self._collector.release()
-
-    def close(self) -> None:
-        """Both."""
-        self._feeder.close()
-        self._collector.close()
+        """The collector, from resolved values by key."""
+        return self.build(fill(self.options, values, self.prefix), context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration(Generic[Options]):
-    """What a collector is, for an agent's list to add how it is built from what it needs."""
+    """A collector's declaration; an agent's list adds how to build it."""
 
     name: str
     help: str
@@ -150,12 +121,10 @@ class Declaration(Generic[Options]):
     page: Page = ""
 
     def built(
-        self,
-        build: Callable[[Options, Context_contra], Collector],
-        fed_by: AnySpec[Context_contra] | None = None,
+        self, build: Callable[[Options, Context_contra], Collector]
     ) -> CollectorSpec[Options, Context_contra]:
-        """The declaration for a list: `build` makes the collector from its options and what the
-        agent's collectors share."""
+        """The declaration for an agent's list; `build` makes the collector from its options and
+        the agent's context."""
         return CollectorSpec(
             name=self.name,
             help=self.help,
@@ -163,10 +132,9 @@ class Declaration(Generic[Options]):
             page=self.page,
             options=self.options,
             build=build,
-            fed_by=fed_by,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """For what has nothing to set."""
+    """No options."""

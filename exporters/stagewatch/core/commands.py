@@ -16,7 +16,7 @@ from io import BytesIO
 from stagewatch.core.errors import SourceError, Stuck
 
 MAX_OUTPUT = 512 * 1024 * 1024
-"""Bytes of output after which a command is taken to run wild."""
+"""Most bytes of output; a command that prints more is killed."""
 
 _MAX_COMPLAINT = 64 * 1024
 
@@ -25,13 +25,9 @@ class NoAnswer(SourceError):
     """The command was killed at its deadline."""
 
 
-class TooMuch(SourceError):
-    """The command was killed since it printed more than it may."""
-
-
 @dataclass(slots=True)
 class CommandRunner:
-    """Runs one command at a time, in an environment that is known."""
+    """Runs one command at a time, in a fixed environment."""
 
     environ: Mapping[str, str]
     max_output: int = MAX_OUTPUT
@@ -42,11 +38,11 @@ class CommandRunner:
     def run(self, argv: Sequence[str], timeout: float, *, accept_status: bool = False) -> bytes:
         """Run a command, and return what it prints on standard output.
 
-        With `accept_status` a command that fails but printed something has answered.
+        With `accept_status`, a command that fails but has printed something counts as answered.
 
-        Raises `SourceError` where it is missing, fails, floods or is killed at its deadline of
-        `timeout` seconds; `Stuck` while a killed one has not gone away.  The message of a failure
-        that repeats is the same each time.
+        Raises `SourceError` if it is missing, fails, prints too much or misses its deadline of
+        `timeout` seconds; `Stuck` while a killed command has not ended. A repeated failure has the
+        same message every time.
         """
         name = argv[0].rpartition("/")[2]
         self._wait_for_killed(name)
@@ -77,7 +73,8 @@ class CommandRunner:
         return output
 
     def close(self) -> None:
-        """Kill what is running or about to run, from another thread; after the last `run`."""
+        """Kill the command that runs or is about to run, from another thread; no `run` may "
+        "follow."""
         self._closed = True
         process = self._running
         if process is not None:
@@ -92,9 +89,8 @@ class CommandRunner:
         if not ended:
             self._kill(process)
             if len(output) > self.max_output:
-                raise TooMuch(
-                    f"{name} printed more than {self.max_output >> 20} MiB and was killed"
-                )
+                limit = self.max_output >> 20
+                raise SourceError(f"{name} printed more than {limit} MiB and was killed")
             raise NoAnswer(f"{name} gave no answer within {timeout:g} s and was killed")
         if process.returncode != 0 and not (accept_status and output):
             raise SourceError(f"{name} failed ({_status(process)}): {_one_line(complaint)}")
@@ -118,7 +114,7 @@ class CommandRunner:
 def _read(
     process: subprocess.Popen[bytes], timeout: float, limit: int, out: BytesIO, err: BytesIO
 ) -> bool:
-    """Read standard output and error, and tell whether the process ended by itself in time."""
+    """Read standard output and error; returns whether the process ended by itself in time."""
     deadline = time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         for pipe, printed in ((process.stdout, out), (process.stderr, err)):
@@ -155,7 +151,7 @@ def _status(process: subprocess.Popen[bytes]) -> str:
 
 
 def _one_line(complaint: bytes) -> str:
-    """The last line of a complaint, without what differs from one time to the next."""
+    """The last line of standard error, without the parts that vary."""
     lines = complaint.decode(errors="replace").strip().splitlines()
     last = lines[-1].strip()[:300] if lines else "it said nothing"
     return re.sub(r"^\S+: error: (?=\S)", "", last)

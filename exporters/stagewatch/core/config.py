@@ -6,7 +6,7 @@ options of other commands have the table in their variables, as `STAGEWATCH_CHEC
 `[check]`.  Flags win over variables, variables over the file, the file over the default.
 
 A command calls `add_options` with its dataclasses by table, and `options_of` for each of them.
-What it takes beside options (a directory to write to, an action) stays with argparse.
+Other arguments (a directory to write to, an action) stay with argparse.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from urllib.parse import urlsplit
 from stagewatch.core.errors import ConfigError
 
 PREFIX = "STAGEWATCH_"
-"""What every variable begins with."""
+"""The prefix of every variable."""
 
 Parse = Callable[[Any], Any]
-"""Makes a value of text or of what TOML holds.  Its docstring says what it accepts; it raises
-`ValueError` or `TypeError` for all else."""
+"""Converts text or a TOML value. Its docstring says what it accepts; it raises `ValueError` or
+`TypeError` for everything else."""
 
 
 class OptionsClass(Protocol):
@@ -56,8 +56,8 @@ def option(
 ) -> Any:
     """A dataclass field that can be configured.
 
-    `parse` follows from the default; `env` and `flag` are for names other than the usual ones;
-    `group` is the heading in the help of an agent.
+    `parse` follows from the type of the default; `env` and `flag` replace the usual names; `group`
+    is the heading in an agent's help.
     """
     if parse is None:
         parse = path if isinstance(default, Path) else _BY_TYPE[type(default)]
@@ -79,11 +79,11 @@ class Setting:
 
     @property
     def attribute(self) -> str:
-        """The attribute argparse stores the flag under."""
+        """The name under which argparse stores the flag."""
         return "setting:" + self.flag
 
     def show(self, value: Any) -> str:
-        """A value of it as a person would write it."""
+        """A value of this setting as a person would write it."""
         if value is None:
             return ""
         if type(value) is float and self.parse is not duration:
@@ -94,7 +94,7 @@ class Setting:
 def settings_of(
     options: type[OptionsClass], prefix: str = "", *, env: str = PREFIX, short: bool = False
 ) -> Iterator[Setting]:
-    """The settings that a dataclass of options declares; `short` flags go without the prefix."""
+    """The settings that a dataclass of options declares; `short` flags have no prefix."""
     for item in fields(options):
         key = prefix + item.name
         yield Setting(
@@ -109,7 +109,7 @@ def settings_of(
 
 
 def fill(options: type[T], values: Mapping[str, object], prefix: str = "") -> T:
-    """An instance of a dataclass of options out of resolved values."""
+    """An instance of a dataclass of options, from resolved values."""
     make: Callable[..., T] = options
     return make(**{item.name: values[prefix + item.name] for item in fields(options)})
 
@@ -120,9 +120,9 @@ def add_options(
     *,
     without: Collection[str] = (),
 ) -> None:
-    """The flags of some dataclasses by the table each is set in, and `--config`.
+    """Adds `--config` and the flags of some dataclasses, by their table in the file.
 
-    Those `without` a flag, as `prometheus.url`, can be set in the file and by variables only.
+    Settings in `without`, such as `prometheus.url`, get no flag: the file and variables set them.
     """
     add_config_flag(parser, *tables)
     for table, options in tables.items():
@@ -137,7 +137,7 @@ def options_of(
     table: str,
     environ: Mapping[str, str] | None = None,
 ) -> T:
-    """The options of one table; an empty variable counts as none.  Raises `ConfigError`."""
+    """The options of one table; an empty variable counts as unset. Raises `ConfigError`."""
     environ = os.environ if environ is None else environ
     given = {name: value for name, value in environ.items() if value}
     return fill(options, values_of(arguments, _table_settings(options, table), table, given))
@@ -149,7 +149,7 @@ def _table_settings(options: type[OptionsClass], table: str) -> tuple[Setting, .
 
 
 def add_config_flag(parser: argparse.ArgumentParser, *tables: str) -> None:
-    """`--config`, whose help names the tables that the command reads."""
+    """Adds `--config`; its help names the tables that the command reads."""
     names = " and ".join(f"[{table}]" for table in tables)
     parser.add_argument(
         "--config",
@@ -213,7 +213,7 @@ def read_file(file: Path, table: str) -> dict[str, Any]:
 
 
 def tables(file: Path, table: str) -> dict[str, dict[str, Any]]:
-    """All tables of a TOML file, by name; `table` is the one that is wanted."""
+    """All tables of a TOML file, by name; error messages mention `table`."""
     try:
         raw = file.read_bytes()
     except OSError as error:
@@ -240,9 +240,9 @@ _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?STAGEWATCH_\w+=", re.MULTILI
 
 
 def _mistaken_for_toml(raw: bytes, file: Path, table: str) -> str:
-    """What to do with a file that sets STAGEWATCH_ variables; empty where it does not.
+    """Advice for a file that sets STAGEWATCH_ variables and is no TOML; empty for other files.
 
-    `table` is the command it was given to.
+    `table` is the command that read it.
     """
     if not _ASSIGNMENT.search(raw):
         return ""
@@ -404,7 +404,7 @@ def address(value: Any) -> tuple[str, int]:
 
 
 def listing(each: Parse) -> Parse:
-    """A list of values: a TOML array, or one string with commas."""
+    """Parses a list: a TOML array, or one string with commas."""
 
     def parse(value: Any) -> tuple[Any, ...]:
         items = value if isinstance(value, list) else text(value).split(",")
@@ -423,7 +423,7 @@ def number(value: Any) -> float:
 
 
 def one_of(*names: str) -> Parse:
-    """One of some words."""
+    """Parses one of some words."""
 
     def parse(value: Any) -> str:
         if value not in names:
@@ -459,7 +459,7 @@ def show_size(amount: int) -> str:
 
 
 def _show_duration(seconds: float) -> str:
-    """In the largest unit that divides it; seconds where none does."""
+    """A duration in the largest unit that divides it, else in seconds."""
     for length, unit in _DURATION_UNITS:
         if seconds and seconds % length == 0:
             return f"{seconds / length:.0f}{unit}"

@@ -11,14 +11,16 @@ from typing import Protocol
 from stagewatch.core.config import option, path
 
 Route = Callable[[], tuple[str, bytes]]
-"""Makes a further page of an agent: its content type and its body.  `NoData` becomes a 503 with its
-text."""
+"""Makes an additional page of an agent: its content type and its body. `NoData` becomes a 503 with
+its text."""
 Lookup = Callable[[str], tuple[str, bytes] | None]
-"""Makes a page of what stands behind the path's last slash, decoded; `None` where there is none."""
+"""Makes a page from the part of the path after the last slash, decoded; `None` if there is no "
+"such page."""
 
 
 class Context(Protocol):
-    """What the collectors of one agent share.  It owns all of it; no collector closes a part."""
+    """What the collectors of one agent share. The context owns it; no collector closes a part of "
+    "it."""
 
     def close(self) -> None:
         """End the shared processes and close the shared files, after the last collection."""
@@ -26,7 +28,7 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What every agent can be told, whatever it collects."""
+    """Options of every agent."""
 
     listen: tuple[str, int]
     web_config: Path | None = option(
@@ -36,9 +38,9 @@ class AgentOptions:
     )
 
     def title(self) -> str:
-        """What the status page calls the machine."""
+        """The machine's name on the status page."""
         return os.uname().nodename
 
     def records(self) -> Path | None:
-        """The directory of stage records that the status page tells of, if there is one."""
+        """The directory of stage records that the status page mentions, if there is one."""
         return None

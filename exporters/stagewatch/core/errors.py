@@ -12,12 +12,12 @@ class ConfigError(StagewatchError):
 
 
 class SourceError(StagewatchError):
-    """Something outside (a driver, a file, a command) gave no usable answer."""
+    """Something outside the agent (a driver, a file, a command) gave no usable answer."""
 
 
 class NoData(StagewatchError):
-    """This node has nothing of the kind; not a failure."""
+    """This node has nothing to read; not a failure."""
 
 
 class Stuck(SourceError):
-    """A call was given up at its deadline and may still be in progress."""
+    """A call missed its deadline and may still be in progress."""

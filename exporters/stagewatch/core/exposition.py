@@ -1,8 +1,8 @@
 """Metric declarations, the samples of one collection, and their text.
 
-Samples are rendered here rather than by `prometheus_client`, at about a fifth of the cost, which is
-what keeps an agent that collects every second under one per cent of a core.  The tests hold the
-result against that library's own parser.
+This module renders samples at about a fifth of the cost of `prometheus_client`, which keeps an
+agent that collects every second under one per cent of a core. The tests check the result with that
+library's own parser.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 MAX_LABEL_LENGTH = 200
-"""Longest label value in characters; longer ones are cut, since users can write some of them."""
+"""Longest label value in characters; longer ones are cut, since users control some of them."""
 
 MAX_SERIES = 20_000
 """Most label sets one metric may have in one collection; the rest is dropped and counted."""
@@ -66,7 +66,7 @@ Labels = tuple[str, ...]
 
 @dataclass(slots=True)
 class Samples:
-    """What one collection found: per metric, one value for each set of label values.
+    """The samples of one collection: per metric, one value for each set of label values.
 
     A repeated label set replaces the earlier value, so no exposition holds a series twice.
     """
@@ -74,7 +74,7 @@ class Samples:
     families: dict[Metric, dict[Labels, float | Histogram]] = field(default_factory=dict)
     dropped: int = 0
     denied: int = 0
-    """Processes of which nothing is here since the agent may not look at them."""
+    """Processes that the agent may not read."""
 
     def add(self, metric: Metric, value: float | None, *labels: object) -> None:
         """Record one value.  `None`, NaN and infinities are left out: absent, never a sentinel."""
@@ -86,7 +86,7 @@ class Samples:
         self._put(metric, +value, labels)  # True is 1
 
     def add_all(self, metric: Metric, values: Mapping[Any, float]) -> None:
-        """Record a value for each label, or tuple of labels."""
+        """Record a value for every label, or tuple of labels."""
         for labels, value in values.items():
             self.add(metric, value, *(labels if isinstance(labels, tuple) else (labels,)))
 
@@ -113,7 +113,7 @@ class Samples:
 
 
 class Renderer:
-    """Renders a collector's samples again and again; what did not change is not rendered anew."""
+    """Renders a collector's samples repeatedly, and reuses the text of unchanged metrics."""
 
     def __init__(self) -> None:
         self._known: dict[Metric, tuple[dict[Labels, float | Histogram], str]] = {}
@@ -146,7 +146,7 @@ def _header(metric: Metric) -> str:
 
 
 def _pairs(names: Labels, labels: Labels) -> str:
-    """The label pairs as between braces; an empty label is the same as none, and left out."""
+    """The label pairs between the braces; an empty label equals none, and is left out."""
     return ",".join(
         [f'{name}="{escape(text)}"' for name, text in zip(names, labels, strict=True) if text]
     )
@@ -154,7 +154,7 @@ def _pairs(names: Labels, labels: Labels) -> str:
 
 @lru_cache(maxsize=8192)  # nearly all label sets are those of the collection before
 def _series(metric: Metric, labels: Labels) -> str:
-    """What stands before the value, with the space."""
+    """The text before the value, with the space."""
     pairs = _pairs(metric.labels, labels)
     return f"{metric.name}{{{pairs}}} " if pairs else f"{metric.name} "
 
@@ -185,9 +185,9 @@ def _cleaned(*labels: object) -> Labels:
 
 
 def clean(label: object) -> str:
-    """A label value as the format can carry it, cut to `MAX_LABEL_LENGTH`.
+    """A label value that the format allows, cut to `MAX_LABEL_LENGTH`.
 
-    Done before values are compared, so that two which come out alike are one series.
+    This runs before values are compared, so that equal results are one series.
     """
     text = label if type(label) is str else str(label)
     if len(text) > MAX_LABEL_LENGTH:
@@ -198,7 +198,7 @@ def clean(label: object) -> str:
 
 
 def escape(text: str) -> str:
-    """A label value as it may stand between quotes."""
+    """A label value, escaped for quotes."""
     if text.isalnum():
         return text
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

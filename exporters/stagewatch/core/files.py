@@ -1,4 +1,4 @@
-"""Files that are replaced whole, or not at all."""
+"""Writes files atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: boo
     """Write a file so that a reader sees the old content or the new, and never a part.
 
     A `durable` file also survives a power failure: its content and its name are synced.  The draft
-    lies in the same directory, is made anew with `O_EXCL`, and is removed after a failure.  Raises
+    is a new file in the same directory (`O_EXCL`), and is removed after a failure.  Raises
     `OSError`; the directory must exist.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".draft")

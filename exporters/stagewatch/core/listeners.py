@@ -10,9 +10,9 @@ _LISTENS = "0A"
 
 
 def users_that_listen(host: str, port: int, net: Path = Path("/proc/self/net")) -> set[int]:
-    """The users who hold a socket that takes connections to this address; empty if nobody does.
+    """The users who hold a socket that accepts connections to this address; empty if there is none.
 
-    The kernel tells listening sockets before all others, so that few lines are read.
+    The kernel lists listening sockets first, so few lines are read.
     """
     address = ipaddress.ip_address(host.partition("%")[0])
     return {
@@ -42,7 +42,7 @@ def _listening(
 
 
 def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address out of words in the byte order of the machine, which is little-endian."""
+    """An address from words in the machine's byte order, little-endian."""
     words = bytes.fromhex(text)
     packed = b"".join(words[start : start + 4][::-1] for start in range(0, len(words), 4))
     return ipaddress.ip_address(packed)
@@ -51,6 +51,6 @@ def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 def _plain(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The address of version 4 that one of version 6 stands for."""
+    """The IPv4 address that an IPv6 address maps, else the address itself."""
     mapped = getattr(address, "ipv4_mapped", None)
     return mapped or address

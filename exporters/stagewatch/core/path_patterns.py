@@ -1,7 +1,7 @@
 """Paths with names in them: `/scratch/{job_id}/rank_{rank}.log`, and `*` for any name.
 
-For workers of the helper process: standard library only.  Directories and files are found by going
-down from the first wildcard; symbolic links below it are not followed.
+For workers of the helper process: standard library only. The search starts at the first wildcard;
+it does not follow symbolic links below it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path
 from stagewatch.core import words
 
 MAX_NAME = 64
-"""Longest name taken from a path; users make these."""
+"""Longest name taken from a path; users choose these names."""
 
 Entries = Callable[[Path], Iterable["os.DirEntry[str]"]]
 
 
 def is_wild(part: str) -> bool:
-    """Whether a component stands for more than itself."""
+    """Whether a path component is a pattern."""
     return "*" in part or "{" in part
 
 
 def matching(
     pattern: str, placeholders: Mapping[str, str], entries: Entries, *, files: bool
 ) -> Iterator[tuple[dict[str, str], Path]]:
-    """The directories, or the regular files, that a pattern stands for, with their names.
+    """The directories, or the regular files, that match a pattern, with the names in them.
 
-    `placeholders` gives the regular expression of each; `entries` lists a directory.  The name of
-    the last component with a `*` is there as `*`.
+    `placeholders` maps placeholders to regular expressions; `entries` lists a directory. The last
+    component with a `*` has the name `*`.
     """
     parts = Path(pattern).parts
     yield from _down({}, Path(parts[0]), parts[1:], placeholders, entries, files)
@@ -75,5 +75,5 @@ def _regex(part: str, placeholders: Mapping[str, str]) -> re.Pattern[str]:
 
 
 def printable(name: str) -> str:
-    """A name as it may be a label."""
+    """A name fit for a label."""
     return words.printable(name, MAX_NAME)

@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None)  # loaded here: a child between fork and exec should n
 def die_with_parent(parent: int | None = None) -> None:
     """Ask the kernel for SIGKILL when the thread that forked us ends; see prctl(2).
 
-    With the pid of the `parent`, a process whose parent ended before it could ask ends at once.
+    With the pid of the `parent`, a process ends at once if its parent ended before this call.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
@@ -31,7 +31,7 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 class Children:
-    """Processes that are ended together, and by the kernel if this process is killed first."""
+    """Processes that end together; if this process is killed first, the kernel ends them."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -63,7 +63,7 @@ class Children:
         return process
 
     def stop(self, patience: float = 5.0) -> None:
-        """SIGTERM to all, SIGKILL to those that are left after `patience` seconds."""
+        """Send SIGTERM to all, and SIGKILL to those that remain after `patience` seconds."""
         from subprocess import TimeoutExpired
 
         for process in self._processes:

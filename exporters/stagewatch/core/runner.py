@@ -1,6 +1,6 @@
-"""Runs collectors in the background, each on its own interval, and keeps their last texts.
+"""Runs collectors in the background, each at its own interval, and keeps their last texts.
 
-One thread a collector: a call that never returns costs that thread and nothing else.
+Every collector has its own thread: a call that never returns blocks only that thread.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ STALE_AFTER = 3
 _LABEL = ("collector",)
 SUCCESS = gauge(
     "stagewatch_collector_success",
-    "1 if the collector's last call succeeded, 0 if it failed or may not look at what belongs to "
-    "other users; absent where it has no data.",
+    "1 if the collector's last call succeeded, 0 if it failed or may not read the processes of "
+    "other users; absent if it has no data.",
     _LABEL,
 )
 NO_DATA = gauge(
     "stagewatch_collector_no_data",
-    "1 if this node has nothing of the kind the collector reads.",
+    "1 if this node has nothing that the collector could read.",
     _LABEL,
 )
 DURATION = gauge("stagewatch_collector_duration_seconds", "How long the last call took.", _LABEL)
@@ -66,7 +66,7 @@ DROPPED = counter(
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one collection found, as samples and as text, and when (monotonic seconds)."""
+    """The result of one collection as samples and text, with its time (monotonic seconds)."""
 
     samples: Samples
     text: bytes
@@ -76,8 +76,8 @@ class Snapshot:
 class Job:
     """One collector with its thread and its state.
 
-    The state is written by the job's thread and read by scrapes; every field is replaced as a
-    whole, so that readers need no lock.
+    The job's thread writes the state and scrapes read it; every field is replaced as a whole, so
+    readers need no lock.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Job:
         self.snapshot: Snapshot | None = None
         self.error: str | None = None
         self._said = False
-        """Whether the log has its failure."""
+        """Whether its failure has been logged."""
         self.no_data = False
         self.nothing = ""
         """Why there is no data."""
@@ -115,11 +115,11 @@ class Job:
         self._thread = threading.Thread(target=self._run, name=f"collect-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin collecting, at once and then on every interval."""
+        """Start collecting, now and then at every interval."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end after the call in flight; does not wait."""
+        """Ask the thread to end after the current call; does not wait."""
         self._stop.set()
 
     def join(self, timeout: float) -> None:
@@ -128,20 +128,20 @@ class Job:
             self._thread.join(timeout)
 
     def let_go(self) -> None:
-        """Close the collector; what it raises then is nobody's business any more."""
+        """Close the collector, and only log what it raises."""
         try:
             self.collector.close()
         except Exception:
             log.warning("collector %s failed to close", self.name, exc_info=True)
 
     def fresh(self) -> Snapshot | None:
-        """The last snapshot, unless it is older than it may be."""
+        """The last snapshot, unless it is too old."""
         snapshot = self.snapshot
         limit = max(STALE_AFTER * self.interval, self.collector.shown_seconds)
         return snapshot if snapshot and self._clock() - snapshot.taken <= limit else None
 
     def answering(self) -> bool:
-        """Whether the collector has answered (data, or none of the kind) within 3 intervals."""
+        """Whether the collector has answered (with data or `NoData`) within 3 intervals."""
         answered = self._answered
         return answered is not None and self._clock() - answered <= STALE_AFTER * self.interval
 
@@ -154,7 +154,7 @@ class Job:
         return 0.0 if since is None else max(0.0, self._clock() - since)
 
     def skipped(self) -> int:
-        """Ticks missed so far, those of the call in flight included."""
+        """Ticks missed so far, including those of the current call."""
         started, before = self._call
         return before + (0 if started is None else self._missed(started))
 
@@ -162,7 +162,7 @@ class Job:
         return int((self._clock() - started) / self.interval)
 
     def run_once(self) -> None:
-        """One collection: call, render, keep; every exception ends here."""
+        """Run one collection: call, render, keep; no exception leaves this method."""
         started = self._clock()
         self._call = started, self._call[1]
         try:
@@ -237,7 +237,7 @@ class Runner:
             job.start()
 
     def close(self, timeout: float = 2.0) -> None:
-        """Stop every collector within `timeout` seconds in all; what is stuck is left behind."""
+        """Stop every collector within `timeout` seconds in total; stuck ones are left behind."""
         limit = time.monotonic() + timeout
         closing = [
             threading.Thread(target=job.let_go, name=f"close-{job.name}", daemon=True)

@@ -1,7 +1,7 @@
-"""What this process itself lacks: descriptors, memory, threads.
+"""Shortages of this process: descriptors, memory, threads.
 
-Whatever is done then fails at once, in every collector and for every client, so one line says it
-for all of them.
+Then everything fails at once, in every collector and for every client, so one log line reports it
+for all.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 SAY_AGAIN_SECONDS = 60.0
-"""How long all must have gone well before a shortage is worth another line."""
+"""How long everything must have worked before a shortage is logged again."""
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether an error, or what it was raised from, is a lack of something of this process."""
+    """Whether an error, or its cause, is a shortage of this process."""
     while error is not None:
         lacks = isinstance(error, OSError) and error.errno in ERRNOS
         no_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
@@ -31,7 +31,7 @@ def is_shortage(error: BaseException | None) -> bool:
 
 
 class Shortages:
-    """Says a shortage once, however many meet it."""
+    """Logs a shortage once, however often it occurs."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class Shortages:
         self._quiet_until = float("-inf")
 
     def met(self, what: str) -> None:
-        """Log what failed, unless that was said of another a short while ago."""
+        """Log what failed, unless a shortage was logged a short while ago."""
         with self._lock:
             now = self._clock()
             news = now > self._quiet_until
@@ -49,4 +49,4 @@ class Shortages:
 
 
 SHORTAGES = Shortages()
-"""Those of this process."""
+"""The shortages of this process."""

@@ -1,8 +1,8 @@
-"""What an agent keeps over a restart, in a JSON file that may come back damaged.
+"""State that an agent keeps over a restart, in a JSON file that may be damaged later.
 
-A file is read through a function that takes it apart and checks each value (`whole`, `real`,
-`text`).  One that cannot be used is put aside, with one line, and the agent begins anew: counters
-that restart at 0 are what Prometheus expects, wrong ones are not.
+A function reads the content and checks every value (`whole`, `real`, `text`). An unusable file is
+set aside, with one log line, and the agent starts afresh: Prometheus expects counters that restart
+at 0, but not wrong ones.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ BROKEN = (
     OverflowError,
     RecursionError,
 )
-"""What taking a damaged file apart may raise."""
+"""What reading a damaged file may raise."""
 
 
 def parse(data: bytes) -> Any:
-    """JSON without the numbers that it does not have.  Raises one of `BROKEN`."""
+    """Parse JSON strictly, without NaN and Infinity.  Raises one of `BROKEN`."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it has a {constant}")
@@ -64,7 +64,7 @@ def real(value: Any) -> float:
 
 
 def moment(value: Any) -> float:
-    """A time, in seconds since 1970, that a clock may show.  Raises `ValueError`."""
+    """A Unix time that a clock may show.  Raises `ValueError`."""
     if not 0 <= (when := real(value)) < MAX_MOMENT:
         raise ValueError(f"{value!r:.40} is no time")
     return when
@@ -78,19 +78,19 @@ def text(value: Any) -> str:
 
 
 def _broken(value: str) -> bool:
-    """Has halves of a character, which cannot be written as UTF-8."""
+    """Whether it holds surrogates, which UTF-8 cannot encode."""
     return not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def optional(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
-    """The same, or nothing."""
+    """A reader that also accepts None."""
     return lambda value: None if value is None else read(value)
 
 
 class StateFile:
-    """A JSON object in a file; `ok` tells failures, and the log has each of them once.
+    """A JSON object in a file; `ok` is false after a failure, which is logged once.
 
-    `lost` says what a restart without the file means.
+    `lost` says what happens at a restart without the file.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StateFile:
         self._said = ""
 
     def load(self, read: Callable[[Any], T]) -> T | None:
-        """What `read` makes of the content; `None` without a file that can be used."""
+        """The result of `read` for the content; `None` without a usable file."""
         try:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):

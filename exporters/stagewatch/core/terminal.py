@@ -9,7 +9,7 @@ from typing import TextIO
 
 
 def colours(stream: TextIO) -> bool:
-    """Whether to colour what goes to a stream: on a terminal, unless a variable says otherwise.
+    """Whether to colour output: on a terminal, unless a variable decides otherwise.
 
     `NO_COLOR` wins over `FORCE_COLOR`, and an empty one counts as none, as in Python itself:
     https://docs.python.org/3/using/cmdline.html#controlling-color
@@ -20,12 +20,12 @@ def colours(stream: TextIO) -> bool:
 
 
 def columns(stream: TextIO) -> int | None:
-    """The width of the terminal behind a stream; `None` where the output goes elsewhere."""
+    """The width of the terminal behind a stream; `None` if it is no terminal."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def wrapped(text: str, width: int | None) -> str:
-    """A paragraph in lines of at most so many columns, never cut within a word."""
+    """A paragraph wrapped to at most `width` columns, never within a word."""
     if width is None:
         return text
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)

@@ -1,4 +1,4 @@
-"""Text for people: lengths of time, amounts of memory, and text of others made fit to print."""
+"""Text for people: durations, sizes, and printable forms of other users' text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def duration(seconds: float) -> str:
-    """A length of time in at most two units: `300 ms`, `48 s`, `6 min 52 s`, `3 h 5 min`, `2 d`."""
+    """A duration in at most two units: `300 ms`, `48 s`, `6 min 52 s`, `3 h 5 min`, `2 d`."""
     if seconds < 0:
         return f"−{duration(-seconds)}"
     if seconds < 0.001:
@@ -28,12 +28,12 @@ def duration(seconds: float) -> str:
 
 
 def whole(seconds: float) -> str:
-    """The same without tenths, for what is measured no finer: `8 s`."""
+    """A duration without tenths, for coarse measurements: `8 s`."""
     return duration(round(seconds) or seconds)
 
 
 def ended(status: int | None) -> str:
-    """How a process has ended, by its status as `os.waitpid` gives it: `killed by SIGSEGV
+    """How a process ended, by its `os.waitpid` status: `killed by SIGSEGV
     (Segmentation fault)`, `it exited with status 3`."""
     if status is None:
         return "nobody saw how"
@@ -55,16 +55,16 @@ def size(amount: float) -> str:
 
 
 def denied(processes: int) -> str:
-    """That so many processes are hidden from us, and what it takes to see them."""
+    """A sentence about processes that the agent may not read, and what it would need."""
     whose = "process of another user" if processes == 1 else "processes of other users"
     takes = "that takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
     return f"{processes} {whose} cannot be read: {takes}"
 
 
 def printable(text: str, limit: int | None = None, *, substitute: str = "?") -> str:
-    """Text that others wrote, with every control character and surrogate replaced.
+    """Other users' text, with every control character and surrogate replaced.
 
-    At most `limit` characters of it, where one is given.
+    With a `limit`, only so many characters.
     """
     text = text[:limit]
     if text.isprintable():

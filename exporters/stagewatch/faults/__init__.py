@@ -1,4 +1,4 @@
-"""Faults that are injected on purpose: how they are marked, put into effect and undone.
+"""Faults that are injected on purpose: how they are marked, injected and undone.
 
 A kind (kinds/) turns a request into a plan of steps (plan.py).  An injection (injection.py) writes
 the steps to a journal (journal.py), marks the fault (markers.py) and carries the steps out with

@@ -25,7 +25,7 @@ START = gauge(
 )
 SKIPPED = gauge(
     "stagewatch_markers_skipped",
-    "Marker files that were passed over in the last look, by reason.",
+    "Marker files that the last look skipped, by reason.",
     ("reason",),
 )
 

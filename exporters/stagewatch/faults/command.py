@@ -1,8 +1,8 @@
 """Injects faults, and marks faults that other tools inject, so that dashboards, reports and alerts
-know of them.
+show them.
 
-A marker is a small file that the node agent reads and exports.  Each of these commands first undoes
-what a killed injection has left behind."""
+A marker is a small file that the node agent reads and exports.  All of these commands first undo
+injections that were killed."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ MAX_SECONDS = 86_400.0
 STAYS_DEAD = "a killed process stays dead"
 
 INJECT = """\
-Injects a real fault for a time, marks it while it lasts, and undoes it: when its time is over, and
-on Ctrl-C and SIGTERM.  If this command is killed, a watchdog undoes the fault; if the watchdog is
-killed too, or the machine reboots, the next `stagewatch fault` command does.
+Injects a real fault for a time and marks it while it lasts. The command undoes the fault when the
+time is over, and on Ctrl-C and SIGTERM. If the command is killed, a watchdog undoes the fault; if
+the watchdog is killed too, or the machine reboots, the next `stagewatch fault` command does.
 
-Nothing is done without an explicit --target.  --dry-run shows every command and runs none of them.
+Nothing happens without an explicit --target. --dry-run shows every command and runs none.
 `stagewatch fault inject KIND --help` explains a kind's target.
 
   stagewatch fault inject cpu --target all --for 60s --worker rollout_worker_8 --stage train
@@ -62,19 +62,19 @@ class FaultOptions:
     fault_dir: Path = option(Path("/run/stagewatch/faults"), "directory of the markers")
     undo_dir: Path | None = option(
         None,
-        "directory of the undo journal, yours alone; if none, /var/lib/stagewatch-faults for root "
-        "and $XDG_STATE_HOME/stagewatch/undo for others",
+        "directory of the undo journal, which only you may write to; if none, "
+        "/var/lib/stagewatch-faults for root and $XDG_STATE_HOME/stagewatch/undo for others",
         parse=path,
     )
     record_dir: Path = option(
         Path(DEFAULT_DIRECTORY),
-        "directory of the ranks' stage records, which tell the process of a rank",
+        "directory of the ranks' stage records, which name the process of a rank",
         env="STAGEWATCH_DIR",
     )
 
 
 def _settings_of(kind: Kind[Any]) -> list[Setting]:
-    """`size` of disk-fill is the key `disk-fill.size` and just --size."""
+    """The option `size` of disk-fill is the key `disk-fill.size` and the flag --size."""
     return list(settings_of(kind.options, f"{kind.name}.", env="STAGEWATCH_FAULT_", short=True))
 
 
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = inject.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
     for name, kind in KINDS.items():
         _add_kind(kinds.add_parser(name, help=kind.help), kind)
-    mark = actions.add_parser("mark", help="mark a fault that another tool injects from now on")
+    mark = actions.add_parser("mark", help="mark a fault that another tool is injecting")
     mark.add_argument("fault_type", metavar="TYPE", help="what is injected, as cpu_contention")
     mark.add_argument("--target", default="", metavar="WORKER", help="where, as rollout_worker_8")
     _add_marker_flags(mark)
@@ -144,7 +144,7 @@ def _no_time(text: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked for; the exit status."""
+    """Run the command; return the exit status."""
     values = _values(arguments)
     options: FaultOptions = fill(FaultOptions, values)
     journal = Journal(options.undo_dir or default_directory(), STEPS)
@@ -170,7 +170,7 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.action == "inject":
         for kind in KINDS.values():
             settings += _settings_of(kind)
-    else:  # a bad option of a kind must not keep anybody from undoing a fault
+    else:  # a bad option of a kind must not prevent undoing a fault
         content = {key: value for key, value in content.items() if "." not in key}
     return resolve(
         settings,
@@ -200,8 +200,8 @@ def _marker(arguments: argparse.Namespace, fault_type: str, target: str) -> Mark
 def _inject(
     arguments: argparse.Namespace, options: FaultOptions, values: dict[str, Any], journal: Journal
 ) -> int:
-    """Exit status 0 once its time is over and all is undone; 1 where it ended otherwise; 130 and
-    143 after Ctrl-C and SIGTERM."""
+    """Exit status 0 after its time is over and all is undone; 1 if it ended otherwise; 130 and 143
+    after Ctrl-C and SIGTERM."""
     kind = KINDS[arguments.kind]
     target: str = arguments.target
     if not target or not target.isprintable() or len(target) > 4096:
@@ -230,8 +230,8 @@ def _seconds(text: str) -> float:
 
 
 def _clear(directory: Path, journal: Journal, id: str | None) -> None:
-    """Close one marker, or every one for no id.  Where its fault was injected here, undo that,
-    which closes the marker with it."""
+    """Close one marker, or all without an id.  If its fault was injected here, undo it, which also
+    closes the marker."""
     undone = []
     for entry in journal.ids():
         if id in (None, entry):

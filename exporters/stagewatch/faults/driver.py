@@ -1,7 +1,7 @@
-"""Holds memory of a GPU in a process of its own: a broken driver may never answer.
+"""Takes memory of a GPU in a process of its own: a broken driver may never answer.
 
-`python -m stagewatch.faults.driver GPU BYTES LEAVE SECONDS` holds it until the process is ended.
-GPU is an index or UUID.
+`python -m stagewatch.faults.driver GPU BYTES LEAVE SECONDS` keeps it until the process ends.  GPU
+is an index or UUID.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _PIECE = 1 << 30
 
 
 class Refused(Exception):
-    """The driver has refused; the text says what."""
+    """The driver refused; the text says what."""
 
 
 def hold(gpu: str, wanted: int, leave: int, seconds: int) -> None:
-    """Take memory, say so, and wait to be ended; the kernel ends us after the seconds.
+    """Take memory, say so, and wait; the kernel ends this process after the seconds.
 
-    Calls the driver's own library, so that neither CUDA's runtime nor torch need be installed.
+    Calls the driver's own library, so that neither CUDA's runtime nor torch is needed.
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html
     """
     signal.alarm(seconds)

@@ -32,7 +32,7 @@ _COLOURS = {"did": "31", "undone": "32", "would": "33", "then": "32", "note": "3
 
 
 class Screen:
-    """Prints lines and a countdown; a closed terminal must not keep a fault from being undone."""
+    """Prints lines and a countdown; a closed terminal must not prevent undoing a fault."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -78,7 +78,7 @@ class Ended(BaseException):
 
 
 class Injection:
-    """One fault, from before it begins until all of it is undone."""
+    """One fault, from the plan until it is undone."""
 
     def __init__(
         self, plan: Plan, seconds: float, marker: Marker, fault_dir: Path, journal: Journal
@@ -94,7 +94,7 @@ class Injection:
         self._watchdog: subprocess.Popen[str] | None = None
 
     def announce(self, kind: str) -> None:
-        """Say what will be done, to what, and what the user should know before it happens."""
+        """Print the plan, its target, and what the user should know before it starts."""
         limit = f", for {self._seconds:g} s" if self._seconds else ""
         self._screen.head(f"{kind}: {self._plan.where}{limit}")
         for note in self._plan.notes:
@@ -116,7 +116,7 @@ class Injection:
     def run(self) -> int:
         """Inject, hold and undo the fault; the exit status.
 
-        Raises `StagewatchError` where it could not begin.
+        Raises `StagewatchError` if it could not begin.
         """
         id = self._marker.id
         self._journal.prepare()
@@ -214,7 +214,7 @@ class Injection:
             time.sleep(min(left, _LOOK_SECONDS))
 
     def _undo(self) -> bool:
-        """Undo all; whether nothing is left."""
+        """Undo all; return whether that worked."""
         undone = True
         try:
             revert(self._journal, self._marker.id, lambda text: self._screen.line("undone", text))

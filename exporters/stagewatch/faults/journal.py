@@ -1,8 +1,8 @@
 """The journal of what must be undone, written to disk before anything is done.
 
-It has one file per injection.  Only its owner may write there, since what stands in it is run, as
-root perhaps.  Whoever undoes an injection holds its file's lock; once the file is gone, nothing is
-left to undo.
+It has one file per injection.  Only its owner may write there, since its commands are run, perhaps
+as root.  The process that undoes an injection holds the lock of its file, and then removes the
+file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})\.undo")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One injection: its steps, and what undoing them must know of its surroundings."""
+    """One injection: its steps, and the facts that undoing them needs."""
 
     id: str
     fault_dir: str
@@ -46,12 +46,12 @@ class Entry:
 
 
 def encode(step: Step) -> dict[str, Any]:
-    """A step as JSON can hold it."""
+    """A step as JSON."""
     return {"step": type(step).__name__, **asdict(step)}
 
 
 def decode(content: dict[str, Any], types: StepTypes) -> Step:
-    """The step that was encoded.  Raises `ValueError` or `TypeError` for anything else."""
+    """The step of that JSON.  Raises `ValueError` or `TypeError`."""
     fields = {key: _frozen(value) for key, value in content.items()}
     name = fields.pop("step", None)
     if name not in types:
@@ -74,7 +74,7 @@ def default_directory() -> Path:
 class Journal:
     """The entries of one directory, which must be the caller's own.
 
-    `types` are the steps that an entry may hold; one that is none of them cannot be read.
+    `types` are the steps that an entry may have; others make it unreadable.
     """
 
     def __init__(self, directory: Path, types: StepTypes) -> None:
@@ -82,7 +82,7 @@ class Journal:
         self._types = types
 
     def prepare(self) -> None:
-        """Make the directory.  Raises `SourceError` where others could write to it."""
+        """Make the directory.  Raises `SourceError` if others could write to it."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -90,7 +90,7 @@ class Journal:
         self._check()
 
     def write(self, entry: Entry) -> None:
-        """Put an entry to disk, whole or not at all."""
+        """Write an entry to disk, whole or not at all."""
         content = asdict(entry) | {"steps": [encode(step) for step in entry.steps]}
         write_atomically(self.path(entry.id), json.dumps(content).encode())
 
@@ -99,7 +99,7 @@ class Journal:
         return self.directory / f"{id}.undo"
 
     def ids(self) -> list[str]:
-        """The ids of all entries; none where there is no journal.  Raises `SourceError`."""
+        """The ids of all entries; none without a journal.  Raises `SourceError`."""
         try:
             self._check()
             names = [_NAME.fullmatch(path.name) for path in self.directory.iterdir()]
@@ -110,13 +110,13 @@ class Journal:
         return sorted(match[1] for match in names if match)
 
     def read(self, id: str) -> Entry | None:
-        """An entry, None once it is undone.  Raises `SourceError` for what cannot be read."""
+        """An entry; None once it is undone.  Raises `SourceError` if it cannot be read."""
         with self._open(id) as file:
             return None if file is None else self._parse(id, os.pread(file, MAX_BYTES, 0))
 
     @contextlib.contextmanager
     def locked(self, id: str) -> Iterator[tuple[Entry | None, int]]:
-        """The entry, and the descriptor that holds its lock; None once it is undone."""
+        """The entry and the descriptor with its lock; None once it is undone."""
         with self._open(id) as file:
             if file is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -126,7 +126,7 @@ class Journal:
         yield None, -1
 
     def remove(self, id: str) -> None:
-        """Remove an entry, once all of it is undone."""
+        """Remove an entry, after all of it is undone."""
         self.path(id).unlink(missing_ok=True)
 
     def _check(self) -> None:

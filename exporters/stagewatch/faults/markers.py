@@ -1,11 +1,11 @@
-"""Fault markers: small JSON files that tell which fault is being injected, and where.
+"""Fault markers: small JSON files that say which fault is injected, and where.
 
     {"fault_injection_start": "2024-11-24T14:30:00Z", "fault_type": "cpu_contention",
      "target_worker": "rollout_worker_8", "expected_failure_stage": "train"}
 
 `fault_injection_end` closes a marker; `scenario` groups several.  The file's name is the id.
-Members of a group may write them, so they are read with limits; a file whose name is no id is
-passed over.
+Members of a group may write them, so they are read with limits; a file whose name is not an id is
+skipped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Marker:
 
 
 def parse_marker(id: str, raw: bytes) -> Marker:
-    """A marker out of a file's bytes.  Raises `SourceError` naming the id and the problem."""
+    """The marker in a file's bytes.  Raises `SourceError` with the id and the problem."""
     try:
         content = json.loads(raw)
         if not isinstance(content, dict):
@@ -72,9 +72,9 @@ def parse_marker(id: str, raw: bytes) -> Marker:
 
 
 def read_markers(directory: Path) -> tuple[list[Marker], Counter[str]]:
-    """All markers by start time, and how many files were passed over, by reason.
+    """All markers by start time, and the number of skipped files by reason.
 
-    Raises `NoData` where the directory is missing, `SourceError` where it cannot be listed.
+    Raises `NoData` if the directory is missing, `SourceError` if it cannot be listed.
     """
     skipped: Counter[str] = Counter()
     markers: list[Marker] = []
@@ -111,7 +111,7 @@ def read_markers(directory: Path) -> tuple[list[Marker], Counter[str]]:
 def write_marker(directory: Path, marker: Marker) -> Path:
     """Write or replace a marker; readers see the old or the new one, never half of it.
 
-    Raises `SourceError` for an id that cannot be a file's name, `OSError` where none can be made.
+    Raises `SourceError` for an id that cannot be a file's name, `OSError` if none can be made.
     """
     if not _NAME.fullmatch(f"{marker.id}.json"):
         raise SourceError(
@@ -138,7 +138,7 @@ def close_marker(directory: Path, marker: Marker, end: float) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """The content, unless somebody has mounted a file system there, which might not answer."""
+    """The content, unless a file system is mounted there, which might not answer."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         pinned = pin(Path(path.name), dir_fd=directory)
@@ -178,20 +178,20 @@ def _iso(when: float) -> str:
 
 
 def new_id(fault_type: str, now: float) -> str:
-    """A name for a marker, made of type and time."""
+    """A name for a marker, from its type and time."""
     stamp = datetime.fromtimestamp(now, timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     kind = re.sub(r"[^A-Za-z0-9._-]+", "_", fault_type)[:32].strip("._-") or "fault"
     return f"{kind}-{stamp}"
 
 
 def check_id(id: str) -> None:
-    """Raise `ConfigError` for what cannot name a marker."""
+    """Raise `ConfigError` for an id that cannot be a marker's."""
     if not _ID.fullmatch(id):
         raise ConfigError(f"--id {id!r}: must be up to 64 letters, digits and . _ -")
 
 
 def open_marker(marker: Marker, directory: Path) -> None:
-    """Write a new marker, in the place of a closed one where there are too many.
+    """Write a new marker; if there are too many, replace a closed one.
 
     Raises `StagewatchError`.
     """

@@ -1,8 +1,8 @@
-"""The parts of an injection: a kind of fault plans steps, and each step can be undone.
+"""The parts of an injection: a kind of fault plans steps, and every step can be undone.
 
-A step is plain data, since the journal keeps it: another process may have to undo it, after the
-death of the one that did it.  Undoing is safe at any time and any number of times: before the step
-was done, half-way through it, and after it was undone.
+A step is plain data, since the journal keeps it: if the process that did it dies, another one
+undoes it.  Undoing is safe at any time and any number of times: before the step was done, half-way
+through it, and after it was undone.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def doing(self) -> list[str]:
-        """What is done, as commands or sentences."""
+        """The commands or sentences that say what is done."""
 
     @abc.abstractmethod
     def undoing(self) -> list[str]:
-        """What is done to undo it; empty where nothing can be."""
+        """The commands or sentences that say how it is undone; empty if it cannot be."""
 
     @abc.abstractmethod
     def do(self, commands: Commands) -> None:
@@ -43,18 +43,18 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def undo(self, commands: Commands) -> list[str]:
-        """Undo what there is to undo; returns what was done, or why nothing was.
+        """Undo it; returns what was done, or why nothing was.
 
-        Raises `StagewatchError` where the caller must try again.
+        Raises `StagewatchError` if the caller must try again.
         """
 
     def over(self) -> str:
-        """Why the fault has ended although nobody undid it; empty while it holds."""
+        """Why the fault has ended although nobody undid it; empty while it lasts."""
         return ""
 
 
 class CommandStep(Step):
-    """A step that runs a list of commands, and is undone by another list."""
+    """A step that one list of commands does and another list undoes."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ StepTypes = Mapping[str, type[Step]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One injection that a user asks for."""
+    """A user's request for one injection."""
 
     id: str
     target: str
@@ -96,13 +96,13 @@ class Request:
 
     @property
     def tool_seconds(self) -> int:
-        """The limit that a tool gets for itself: a little longer, so that we end it first."""
+        """A tool's own time limit: a little longer, so that we end it first."""
         return int(self.seconds) + 10
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an injection will do, and to what."""
+    """The steps of an injection, and its target."""
 
     steps: tuple[Step, ...]
     where: str
@@ -113,7 +113,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Options]):
-    """A kind of fault: what a user can ask for, and how that becomes a plan."""
+    """A kind of fault: its options, and the function that plans it."""
 
     name: str
     help: str
@@ -127,7 +127,7 @@ class Kind(Generic[Options]):
     """Whether the fault holds for a time and is undone then."""
 
     def refuse_target(self, request: Request) -> ConfigError:
-        """The error for a target that is not what `target` says."""
+        """The error for a target that is not as `target` says."""
         return ConfigError(f"--target {request.target!r}: must be {self.target}")
 
 
@@ -150,7 +150,7 @@ def percent(value: Any) -> Percent:
 
 
 def parsed(flag: str, value: str, parse: Parse) -> Any:
-    """The value of a flag.  Raises `ConfigError` that names it and what is accepted."""
+    """The value of a flag.  Raises `ConfigError` with the flag's name and the accepted values."""
     try:
         return parse(value)
     except ValueError as error:

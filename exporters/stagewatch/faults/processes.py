@@ -1,7 +1,7 @@
-"""The processes that faults act on: which one a target means, and which must be left alone.
+"""The processes that faults act on: how a target names one, and which are protected.
 
-A process is its number and its start time, so that a signal never reaches another process that was
-given the number since."""
+A process is its pid and its start time, so that a signal never reaches a later process with the
+same pid."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Gone(StagewatchError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process's number and its start time, in clock ticks since boot."""
+    """A process's pid and its start time, in clock ticks since boot."""
 
     pid: int
     start_ticks: int
 
     @classmethod
     def of(cls, pid: int) -> Identity:
-        """The process that has this number now.  Raises `Gone` where there is none."""
+        """The process that has this pid now.  Raises `Gone` if there is none."""
         stat = Procfs().stat(pid)
         if stat is None or stat.state in "ZX":
             raise Gone(f"there is no process {pid} on this machine")
@@ -47,7 +47,7 @@ class Identity:
 
     @property
     def alive(self) -> bool:
-        """Whether the process is still running; a zombie is not."""
+        """Whether the process is still running; a zombie does not count."""
         return Procfs().is_running(self.pid, self.start_ticks)
 
     @property
@@ -61,7 +61,7 @@ class Identity:
         try:
             handle = os.pidfd_open(self.pid)
             try:
-                if not self.alive:  # asked while the handle keeps the number from being given away
+                if not self.alive:  # checked while the handle keeps the pid reserved
                     raise ProcessLookupError
                 signal.pidfd_send_signal(handle, number)
             finally:
@@ -73,7 +73,7 @@ class Identity:
 
 
 def tagged(id: str) -> list[Identity]:
-    """The running helpers of an injection: those with its id in their environment."""
+    """The running helpers of an injection: they have its id in their environment."""
     helpers = []
     for pid, environ in _files().read("environ", Procfs().pids(), (f"{TAG}=",)).items():
         with contextlib.suppress(Gone):
@@ -84,7 +84,7 @@ def tagged(id: str) -> list[Identity]:
 
 @cache
 def _files() -> GuardedFiles:
-    """The reader of other processes' files; its child ends with this command."""
+    """Reads files of other processes; its child ends with this command."""
     files = GuardedFiles()
     atexit.register(files.close)
     return files
@@ -93,7 +93,7 @@ def _files() -> GuardedFiles:
 def find_process(target: str, record_dir: Path) -> Identity:
     """The one process that a target names.
 
-    Raises `ConfigError` for a malformed target, `StagewatchError` where none or several match.
+    Raises `ConfigError` for a malformed target, `StagewatchError` if none or several match.
     """
     if re.fullmatch(r"\d{1,10}", target):
         return Identity.of(int(target))
@@ -123,7 +123,7 @@ def find_process(target: str, record_dir: Path) -> Identity:
 
 def refuse_vital(identity: Identity) -> None:
     """Raise `StagewatchError` for a process that must not be stopped or killed: init, a thread of
-    the kernel, this command and what it was started from, and stagewatch's agents."""
+    the kernel, this command and its ancestors, and stagewatch's agents."""
     proc = Procfs()
     pid = identity.pid
     if pid == 1:
@@ -142,13 +142,13 @@ def refuse_vital(identity: Identity) -> None:
 
 
 def command_line(pid: int) -> list[str]:
-    """A process's arguments; empty where they cannot be read."""
+    """A process's arguments; empty if they cannot be read."""
     raw = _files().read("cmdline", [pid]).get(pid, b"")
     return raw.rstrip(b"\0").decode(errors="surrogateescape").split("\0") if raw else []
 
 
 def describe(identity: Identity) -> str:
-    """A process for people."""
+    """The process as text."""
     line = " ".join(command_line(identity.pid))
     return f"process {identity.pid} ({printable(line, 80)})"
 

@@ -1,4 +1,4 @@
-"""Runs the system tools that make and undo faults, and the helpers that are faults.
+"""Runs the system tools that inject and undo faults, and the helpers that are faults.
 
 A tool has a time limit and is cut off from the terminal.  Tools and helpers end with the process
 that started them."""
@@ -50,8 +50,8 @@ def require(*tools: str) -> None:
 class Commands:
     """Runs the commands of one injection.
 
-    Short-lived commands inherit the descriptors in `held`: a lock on one of them stays held until
-    the last such command has ended, whatever happens to this process.
+    Short-lived commands inherit the descriptors in `held`: their locks last until the last of these
+    commands has ended, whatever happens to this process.
     """
 
     id: str
@@ -67,7 +67,7 @@ class Commands:
         stdin: int | None = None,
         limit: float = LIMIT_SECONDS,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end.  Raises `SourceError` with its output where it fails."""
+        """Run a command to its end.  Raises `SourceError` with its output if it fails."""
         try:
             done = subprocess.run(
                 [*self.prefix, *argv],
@@ -93,7 +93,7 @@ class Commands:
         return done
 
     def start(self, *argv: str, log: Path) -> subprocess.Popen[bytes]:
-        """Start a helper that runs as long as the fault, and no longer than this process."""
+        """Start a helper that runs for the time of the fault, and no longer than this process."""
         with log.open("ab") as output:
             return subprocess.Popen(
                 argv,
@@ -111,7 +111,7 @@ class Commands:
 
 
 def kept(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that the tools need; nothing that might be a secret."""
+    """The part of an environment that the tools need, without anything that might be a secret."""
     return {name: environ[name] for name in KEPT if name in environ}
 
 
@@ -121,12 +121,12 @@ def shown(argv: Sequence[str]) -> str:
 
 
 def _path(environ: Mapping[str, str]) -> str:
-    """The search path with the directories of system tools, which an ordinary user's lacks."""
+    """The search path, with the directories of system tools that a user's may lack."""
     return f"{environ.get('PATH', '/usr/local/bin:/usr/bin:/bin')}:/usr/sbin:/sbin"
 
 
 class _ChildSetup:
-    """Runs between fork and exec: the child ends with its parent, and ignores no signal."""
+    """Runs between fork and exec: lets the child end with its parent, and ignore no signal."""
 
     def __init__(self) -> None:
         self._parent = os.getpid()

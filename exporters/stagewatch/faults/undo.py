@@ -1,8 +1,8 @@
 """Undoes an injection: for the injector itself, its watchdog or a later command.
 
-`python -m stagewatch.faults.undo DIRECTORY ID SECONDS` is the watchdog, which undoes a fault where
-its injector cannot.  Its standard input ends when the injector does, in whatever way.  It prints a
-line when it is ready.
+`python -m stagewatch.faults.undo DIRECTORY ID SECONDS` is the watchdog, which undoes a fault if its
+injector cannot.  Its standard input ends with the injector, however that ends.  It prints a line
+when it is ready.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _TRIES = 720
 
 
 def revert(journal: Journal, id: str, say: Say) -> bool:
-    """Undo all that is left of an injection and close its marker.
+    """Undo the rest of an injection and close its marker.
 
-    False where it has been undone already.  Raises `SourceError` where something could not be
-    undone: then the entry stays, and it can be tried again.
+    False if it has been undone already.  Raises `SourceError` if something could not be undone:
+    then the entry stays, and undoing can be tried again.
     """
     with journal.locked(id) as (entry, lock):
         if entry is None:
@@ -79,19 +79,19 @@ def revert_abandoned(journal: Journal, say: Say) -> None:
 
 
 def namespace_of(pid: int | None = None) -> int:
-    """The inode of a process's network namespace, or of our own; 0 where it cannot be read."""
+    """The inode of a process's network namespace, or of our own; 0 if it cannot be read."""
     return Procfs().network_namespace(pid or os.getpid()) or 0
 
 
 def _to_undo(entry: Entry) -> list[tuple[Step, tuple[str, ...]]]:
-    """The steps, the last one first, each with the arguments to put before its commands."""
+    """The steps, the last one first, with the arguments to put before their commands."""
     same_boot = entry.boot_id == Procfs().boot_id()
     prefix = _enter(entry.network_namespace) if same_boot else ()
     return [
         (step, prefix or ())
         for step in reversed(entry.steps)
         if same_boot or step.survives_reboot
-        if prefix is not None or not step.in_network_namespace  # rules are gone with a namespace
+        if prefix is not None or not step.in_network_namespace  # rules go with their namespace
     ]
 
 
@@ -106,7 +106,7 @@ def _enter(namespace: int) -> tuple[str, ...] | None:
 
 
 def main(directory: Path, id: str, seconds: float) -> None:
-    """Wait for the injector's end, or the fault's, or to be ended; then undo what is left."""
+    """Wait for the end of the injector or of the fault, or for a signal; then undo the rest."""
     for number in ENDING:
         signal.signal(number, lambda *_: None)  # ends the waiting: see the pipe below
     wake, waker = os.pipe()

@@ -28,37 +28,37 @@ INFO = gauge(
 )
 PEAK = gauge(
     "gpu_peak_flops",
-    "Operations a second with dense matrices by the model's data sheet; absent where it is not "
-    "listed.",
+    "Operations per second with dense matrices, by the model's data sheet; absent for models that "
+    "are not listed.",
     (*GPU, "precision"),
 )
 UP = gauge("gpu_up", "1 if the driver reaches the GPU, 0 if it has lost it.", GPU)
 RELEASED = gauge(
     "stagewatch_gpu_reader_released",
-    "1 while the agent keeps off the GPUs on request (SIGUSR1 or the release file).",
+    "1 while the agent has released the GPUs on request (SIGUSR1 or the release file).",
 )
 TIER_DURATION = gauge(
     "stagewatch_gpu_tier_duration_seconds",
-    "Time the driver took to answer a tier's questions for all GPUs.",
+    "Time that the driver took to answer all calls of a tier, for all GPUs.",
     ("tier",),
 )
 
 INTERVALS = {"fast": 1.0, "medium": 10.0, "slow": 60.0}
-"""Seconds between two readings: of what changes all the time; of links, errors and processes; of
-identity, limits and modes."""
+"""Seconds between two readings: fast for values that change all the time; medium for links, errors
+and processes; slow for identity, limits and modes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
     """Options of the `gpu` collector."""
 
-    timeout: float = option(5.0, "give a call of the driver up after this time")
+    timeout: float = option(5.0, "timeout of a driver call")
     release_file: Path = option(
-        Path("/run/stagewatch/release-gpu"), "keep off the GPUs while this file exists"
+        Path("/run/stagewatch/release-gpu"), "release the GPUs while this file exists"
     )
-    release_time: float = option(120.0, "how long SIGUSR1 keeps the agent off the GPUs")
+    release_time: float = option(120.0, "how long the agent releases the GPUs after SIGUSR1")
     recording: Path | None = option(
-        None, "replay GPU readings from this file instead of asking the driver", parse=path
+        None, "replay GPU readings from this file instead of reading the driver", parse=path
     )
 
 
@@ -69,14 +69,14 @@ class Reader(Protocol):
         """A frame of these tiers."""
 
     def release(self, seconds: float) -> None:
-        """Let go of the driver for so long; safe in a signal handler."""
+        """Release the driver for so long; safe in a signal handler."""
 
     def close(self) -> None:
         """End, without waiting for the driver."""
 
 
 class GpuCollector(Collector):
-    """Asks the reader for the fast tier each time, and for the other tiers when they are due."""
+    """Asks the reader for the fast tier every time, and for the other tiers when they are due."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class GpuCollector(Collector):
         self._tiers: dict[str, tuple[float, Samples]] = {}
 
     def collect(self) -> Samples:
-        """The fast tier of now, and the last reading of the other tiers.
+        """The current fast tier, and the last reading of the other tiers.
 
-        Raises `Stuck` while the driver does not answer, `NoData` where there is no GPU.
+        Raises `Stuck` while the driver does not answer, `NoData` if there is no GPU.
         """
         now = self._clock()
         due = [tier for tier in self._intervals if self._due(tier, now)]
@@ -128,7 +128,7 @@ class GpuCollector(Collector):
         return out
 
     def release(self) -> None:
-        """Keep off the GPUs for the configured time; for the agent's handler of SIGUSR1."""
+        """Release the GPUs for the configured time; for the agent's handler of SIGUSR1."""
         self._reader.release(self._release_time)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class GpuCollector(Collector):
         last = self._tiers.get(tier)
         if tier == "fast" or last is None:
             return True
-        # Half a tick early is on time: collections come on a grid of the fast tier's interval.
+        # Half a tick early counts as due: collections follow the grid of the fast tier's interval.
         return now - last[0] >= self._intervals[tier] - self._intervals["fast"] / 2
 
     def _samples(self, tier: str, content: Mapping[str, Any], driver: str) -> Samples:
@@ -185,7 +185,7 @@ def collector(
     directory: GpuDirectory | None = None,
     history: GpuHistory | None = None,
 ) -> GpuCollector:
-    """Reads the driver, or the recording that stands in for it."""
+    """The collector, with the driver or a recording as its reader."""
     reader: Reader
     if options.recording is not None:
         from stagewatch.gpu.recording import RecordedReader

@@ -1,8 +1,8 @@
-"""What a GPU does over the last seconds: whether it computes, moves bytes, or only spins.
+"""What a GPU has done in the last seconds: compute, move bytes, or only spin.
 
-A kernel that waits for its peers keeps a GPU as busy as one that computes, by
-`gpu_utilization_ratio` and by its SMs; tensor cores and memory tell them apart, or the power that
-they draw.  The figures below are by data sheets and reports; nobody has measured them for this.
+By `gpu_utilization_ratio` and by its SMs, a kernel that waits for its peers looks as busy as one
+that computes. Tensor cores and memory, or the power draw, tell them apart. The thresholds below
+come from data sheets and reports; nobody has measured them for this purpose.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from typing import Any
 from stagewatch.gpu.readings import Reading
 
 WINDOW_SECONDS = 10.0
-"""The time that is judged, by the mean of what was read in it."""
+"""The window; its mean readings decide."""
 LEAST_READINGS = 3
 BUSY = 0.05
-"""Of the time, from which kernels run at all."""
+"""Share of time from which kernels count as running."""
 TENSOR, DRAM = 0.01, 0.05
-"""Activity of tensor cores, and of memory, from which a GPU computes: NCCL's kernels use no tensor
-core, and poll a few words."""
+"""Activity of tensor cores, and of memory, from which a GPU counts as computing: NCCL's kernels use
+no tensor cores, and poll only a few words."""
 POWER = 0.45
-"""Of the power limit, likewise where activity is not told: kernels that spin draw a third of it at
-most."""
+"""Share of the power limit from which a GPU counts as computing, if its activity is unknown:
+spinning kernels draw at most a third of the limit."""
 BYTES_PER_SECOND = 1e9
-"""Over NVLink or PCIe, from which bytes move: flags that are polled in the host's memory do not
-count."""
+"""Throughput of NVLink or PCIe from which bytes count as moving; polling flags in host memory stays
+below it."""
 
 
 class Device(str, Enum):
     """What a GPU does."""
 
     WORKS = "works"
-    """It computes: its tensor cores or its memory are active, or it draws as much power."""
+    """It computes: its tensor cores or its memory are active, or its power draw is high."""
     MOVES = "moves"
-    """Kernels run that move bytes to or from it, and compute nothing."""
+    """Its kernels move bytes to or from it, and compute nothing."""
     SPINS = "spins"
-    """Kernels run, and nothing is computed or moved: they wait."""
+    """Its kernels neither compute nor move bytes: they wait."""
     IDLE = "idle"
     """No kernel runs."""
     LOST = "lost"
-    """The driver does not reach it any more."""
+    """The driver no longer reaches it."""
 
 
 _SHARES = (
@@ -61,24 +61,24 @@ _THROUGHPUT = tuple(
 
 @dataclass(slots=True)
 class _Gpu:
-    """What was read of one."""
+    """The readings of one GPU."""
 
     window: deque[tuple[float, dict[Reading, float]]] = field(default_factory=deque)
-    """Of the fast tier, with the highest of all throughputs as `NVLINK_THROUGHPUT`."""
+    """Readings of the fast tier; `NVLINK_THROUGHPUT` is the highest throughput of any link."""
     power_limit: float | None = None
     processes: int | None = None
     lost: bool = False
 
 
 class DeviceStates:
-    """Takes note of frames of the driver, and says what each GPU does."""
+    """Collects the driver's frames, and says what every GPU does."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._gpus: dict[str, _Gpu] = {}
 
     def note(self, tier: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take in one tier of a frame; GPUs that it does not have are forgotten."""
+        """Add one tier of a frame; forget GPUs that it lacks."""
         now = self._clock()
         gpus = {}
         for row in rows:
@@ -100,8 +100,7 @@ class DeviceStates:
         self._gpus = {}
 
     def state(self, uuid: str) -> Device | None:
-        """What a GPU or MIG instance does; `None` where that cannot be told, as of one that several
-        processes use."""
+        """What a GPU or MIG instance does; `None` if unknown, as for a GPU of several processes."""
         gpu = self._gpus.get(uuid)
         if gpu is None:
             return None
@@ -135,7 +134,7 @@ class DeviceStates:
 
 
 def _busy(means: Mapping[Reading, float], power_limit: float | None) -> Device | None:
-    """What a GPU does on which kernels run."""
+    """What a GPU with running kernels does."""
     tensor, dram = means.get(Reading.TENSOR_ACTIVE), means.get(Reading.DRAM_ACTIVE)
     power = means.get(Reading.POWER)
     if tensor is not None and dram is not None:

@@ -1,4 +1,4 @@
-"""The GPUs of this node as the `gpu` collector last saw them, for other collectors to read."""
+"""The GPUs of this node as the `gpu` collector last saw them, for other collectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GpuFacts:
     minor: int | None = None
     """The number of its device file `/dev/nvidia<minor>`; a MIG instance has that of its GPU."""
     memory_by_pid: Mapping[int, float] = field(default_factory=dict)
-    """Bytes of device memory by process, for the processes whose memory the driver tells."""
+    """Bytes of device memory by process, for processes whose memory the driver reports."""
     processes: int | None = None
     """The number of processes that hold it; None where unknown."""
 
@@ -31,7 +31,7 @@ class GpuFacts:
 
 
 class GpuDirectory:
-    """The `gpu` collector writes it and others read it; every change replaces the whole."""
+    """The `gpu` collector writes it and others read it; every change replaces all of it."""
 
     def __init__(self) -> None:
         self._gpus: dict[str, GpuFacts] = {}
@@ -42,7 +42,7 @@ class GpuDirectory:
         return tuple(self._gpus.values())
 
     def state(self, uuid: str) -> str:
-        """What a GPU does (`Device`); empty where that cannot be told."""
+        """What a GPU does (`Device`); empty if unknown."""
         state = self._states.state(uuid)
         return state.value if state else ""
 
@@ -52,7 +52,7 @@ class GpuDirectory:
         self._states.clear()
 
     def update(self, tier: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take note of a tier of a frame (see `stagewatch.gpu.nvml`)."""
+        """Add a tier of a frame (see `stagewatch.gpu.nvml`)."""
         rows = list(rows)
         self._states.note(tier, rows)
         gpus = {}

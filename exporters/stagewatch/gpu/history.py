@@ -1,6 +1,6 @@
-"""The last ten minutes of each GPU, for the status page's small curves.
+"""The last ten minutes of every GPU, for the small curves of the status page.
 
-The collector notes its readings, and whoever draws them asks for means over slots of time.
+The collector adds its readings, and the page reads means over slots of time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ READINGS = (Reading.TEMPERATURE.metric, Reading.UTILIZATION.metric)
 
 _SLOT = SPAN_SECONDS / SLOTS
 Histories = Mapping[tuple[str, Labels], Sequence[float | None]]
-"""Means of the slots up to now, by the metric's name and labels; None where nothing was read."""
+"""Means of the slots up to now, by the metric's name and labels; None for slots without "
+"readings."""
 
 
 @dataclass(slots=True)
 class _Mean:
-    """What was read in one slot."""
+    """The readings of one slot."""
 
     slot: int
     total: float
@@ -44,7 +45,7 @@ class GpuHistory:
         self._of: dict[tuple[str, Labels], deque[_Mean]] = {}
 
     def note(self, samples: Samples) -> None:
-        """Add the readings of one collection, of as many GPUs as have a history."""
+        """Add the readings of one collection, for at most `MAX_GPUS`."""
         slot = int(self._clock() / _SLOT)
         with self._lock:
             self._forget(slot)
@@ -72,7 +73,7 @@ class GpuHistory:
             means.append(_Mean(slot, value, 1))
 
     def _forget(self, slot: int) -> None:
-        """Leave out what was last read more than ten minutes ago."""
+        """Remove GPUs without readings in the last ten minutes."""
         for key in [key for key, means in self._of.items() if means[-1].slot <= slot - SLOTS]:
             del self._of[key]
 

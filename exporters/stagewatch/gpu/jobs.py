@@ -1,8 +1,8 @@
-"""Which Slurm job each GPU belongs to, which GPUs lie idle, and which processes outlive their job.
+"""Finds the Slurm job of every GPU, idle GPUs, and processes that outlive their job.
 
 Slurm's numbers of GPUs are those of the device files (`/dev/nvidia3`), so they are matched with the
-driver's minor number.  Numbers in CUDA_VISIBLE_DEVICES are never used: inside a job they count from
-0, whatever GPUs the job has.
+driver's minor number.  The numbers in CUDA_VISIBLE_DEVICES are never used: inside a job they count
+from 0, whichever GPUs the job has.
 """
 
 from __future__ import annotations
@@ -39,30 +39,29 @@ JOB_INFO = gauge(
 )
 IDLE = gauge(
     "gpu_allocated_idle_seconds",
-    "How long a GPU has been given to a job without any process holding it, since the agent first "
-    "saw it so; absent while one does.",
+    "How long a GPU has been allocated to a job while no process holds it, since the agent first "
+    "saw this; absent while a process holds it.",
     (*GPU, "job_id"),
 )
 ORPHAN = gauge(
     "gpu_orphaned_process_seconds",
-    "How long a process has been holding a GPU after its job has ended, since the agent first saw "
-    "it so.",
+    "How long a process has held a GPU after its job ended, since the agent first saw this.",
     (*GPU, "job_id", "pid"),
 )
 
 LOOK_AGAIN_SECONDS = 60.0
-"""How long the GPUs of a job are believed; later steps may get further ones."""
+"""How long the GPUs of a job are cached; later steps may get more."""
 
 MAX_PROCESSES = 64
-"""Most processes of one job whose environment is looked into."""
+"""Most processes of one job whose environment is read."""
 
 Environs = Callable[[Sequence[int]], Mapping[int, Mapping[str, str]]]
-"""The environments of processes, without those that cannot be read."""
+"""The environments of processes; unreadable ones are missing."""
 
 
 @dataclass(slots=True)
 class Job:
-    """A job on this node with the GPUs it was given."""
+    """A job on this node with its GPUs."""
 
     job_id: str
     user: str = ""
@@ -75,23 +74,23 @@ class Job:
         return bool(self.minors or self.uuids)
 
     def has(self, gpu: GpuFacts) -> bool:
-        """Whether the GPU or MIG instance is among them.
+        """Whether the job has the GPU or MIG instance.
 
-        A number stands for a whole GPU, so it never claims one of its MIG instances.
+        A number means a whole GPU, so it never matches a MIG instance.
         """
         return gpu.uuid in self.uuids or (not gpu.mig and gpu.minor in self.minors)
 
 
 def _as_written(job: PrologJob) -> Job:
-    """The job as the prolog wrote it down; UUIDs, where there are any, are its MIG instances."""
+    """The job as the prolog recorded it; UUIDs, if any, are its MIG instances."""
     return Job(job.job_id, job.user, set() if job.uuids else set(job.minors), {*job.uuids})
 
 
 def from_cgroup(cgroup: CgroupJob, environs: Environs) -> Job | None:
-    """A job by its processes and its device list; None where neither tells its number.
+    """A job by its processes and its device list; None if neither shows its number.
 
-    The kernel vouches for the cgroup, nobody for the environment: a process that names another
-    job than its cgroup does is not believed.
+    The cgroup is trustworthy, the environment is not: a process that names a different job from its
+    cgroup is ignored.
     """
     job = Job(cgroup.job_id)
     processes = list(islice(cgroup.pids(), MAX_PROCESSES))
@@ -115,7 +114,7 @@ def from_cgroup(cgroup: CgroupJob, environs: Environs) -> Job | None:
 
 
 def _job_id(variables: Mapping[str, str]) -> str:
-    """The job that an environment names; empty for none."""
+    """The job id in an environment; empty for none."""
     job_id = variables.get("SLURM_JOB_ID", "")
     return job_id if re.fullmatch(r"[0-9]{1,20}", job_id) else ""
 
@@ -123,7 +122,7 @@ def _job_id(variables: Mapping[str, str]) -> str:
 def _numbers(variables: Mapping[str, str], step: str) -> frozenset[int]:
     if "SLURM_STEP_GPUS" in variables:
         return numbers(variables["SLURM_STEP_GPUS"])
-    # srun hands the batch script's environment on to all nodes, so that SLURM_JOB_GPUS holds the
+    # srun passes the batch script's environment on to all nodes, so that SLURM_JOB_GPUS holds the
     # GPUs of the first node everywhere.
     if step == "batch" or variables.get("SLURM_JOB_NUM_NODES") == "1":
         return numbers(variables.get("SLURM_JOB_GPUS", ""))
@@ -135,12 +134,13 @@ class GpuJobsOptions:
     """Options of the `gpu_jobs` collector."""
 
     prolog_dir: Path = option(
-        Path("/run/stagewatch/jobs"), "where the Slurm prolog writes down the GPUs of each job"
+        Path("/run/stagewatch/jobs"),
+        "directory in which the Slurm prolog records the GPUs of each job",
     )
 
 
 class GpuJobsCollector(Collector):
-    """Joins Slurm's jobs on this node with the driver's GPUs and their processes."""
+    """Matches Slurm's jobs on this node with the driver's GPUs and their processes."""
 
     def __init__(
         self,
@@ -159,14 +159,14 @@ class GpuJobsCollector(Collector):
         self._prolog_dir = prolog_dir
         self._clock = clock
         self._since: dict[tuple[Metric, tuple[str, ...]], float] = {}
-        """When the agent first saw a GPU idle or a process outlive its job."""
+        """When the agent first saw an idle GPU or a process that outlived its job."""
         self._found: dict[Path, Job] = {}
         self._written_down: set[str] = set()
         self._looked = float("-inf")
         self._denied: set[int] = set()
 
     def collect(self) -> Samples:
-        """Raises `NoData` on a node without Slurm's jobs or without GPUs."""
+        """Raises `NoData` on a node without Slurm or without GPUs."""
         prolog = read_prolog(self._prolog_dir)
         cgroups = self._cgroups.jobs()
         if prolog is None and cgroups is None:
@@ -200,8 +200,8 @@ class GpuJobsCollector(Collector):
     def _running(self, prolog: Collection[str] | None, jobs: Mapping[str, Job]) -> set[str]:
         """The jobs that have not ended.
 
-        The epilog tells the end of a job that the prolog wrote down, since the cgroup stays for as
-        long as a process does.  A job from before the prolog was set up ends with its cgroup.
+        The epilog marks the end of a job that the prolog recorded, since the cgroup remains while a
+        process does. A job that started before the prolog was configured ends with its cgroup.
         """
         if prolog is None:
             return set(jobs)
@@ -209,7 +209,7 @@ class GpuJobsCollector(Collector):
         return set(prolog) | (jobs.keys() - self._written_down)
 
     def _jobs(self, cgroups: list[CgroupJob]) -> dict[str, Job]:
-        """Jobs by their cgroups; what is known of a job's GPUs is kept for a while."""
+        """Jobs by their cgroups; a job's GPUs are cached for a while."""
         if self._clock() - self._looked >= LOOK_AGAIN_SECONDS:
             self._looked = self._clock()
             self._found.clear()
@@ -229,7 +229,7 @@ class GpuJobsCollector(Collector):
         return jobs
 
     def _place_by_processes(self, jobs: Mapping[str, Job]) -> None:
-        """Give a job the GPUs that its processes hold, where no other source tells its GPUs."""
+        """Give a job the GPUs that its processes hold, if no other source names its GPUs."""
         unplaced = {job.job_id: job for job in jobs.values() if not job.placed}
         if not unplaced:
             return
@@ -240,7 +240,7 @@ class GpuJobsCollector(Collector):
                     job.uuids.add(gpu.uuid)
 
     def _job_of(self, pid: int) -> str:
-        """The job that a process belongs or belonged to; empty where Slurm did not start it."""
+        """The job that a process belongs or belonged to; empty if Slurm did not start it."""
         for path in self._proc.cgroups(pid):
             cgroup = parse_slurm_cgroup(path)
             if cgroup is not None and cgroup.job_id:

@@ -1,7 +1,7 @@
 """Short names of GPU models: `NVIDIA H100 80GB HBM3` and Slurm's `nvidia_h100` are both `h100`.
 
-The card that is there (NVML) and the card that is configured (Slurm's GRES) go by the same name, so
-that one can be compared with the other.
+The installed card (NVML) and the configured card (Slurm's GRES) get the same name, so that they can
+be compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NOISE = re.compile(
 )
 _MODEL = re.compile(r"[a-z]{1,5}\d+[a-z]*")
 _GLUED = re.compile(r"(?<=rtx)(?=a\d|pro)|(?<=pro)(?=\d)|(?<=\d)(?=nvl|sxm|pcie|hbm)")
-"""Where names of sites lack the spaces of the driver's: `rtxa6000`, `h100nvl`, `rtxpro6000`."""
+"""Places where sites omit the driver's spaces: `rtxa6000`, `h100nvl`, `rtxpro6000`."""
 _BRAND = re.compile(r"^(?:nvidia|tesla|quadro|geforce)(?=[a-z])")
 _SERIES = frozenset({"rtx", "gtx", "titan"})
 _SUFFIXES = frozenset({"ada", "blackwell", "ti", "super", "xp", "x", "v", "d"})
@@ -24,14 +24,14 @@ _SUFFIXES = frozenset({"ada", "blackwell", "ti", "super", "xp", "x", "v", "d"})
 def gpu_type(name: str) -> str:
     """The normalised short name (`h200`, `a6000`, `rtx4090`); empty for an empty name.
 
-    A name of no known form comes back in lower case with underscores: never guessed, never lost.
+    A name of unknown form is returned in lower case with underscores.
     """
     tokens = _tokens(name)
     return _model(tokens) or "_".join(tokens)
 
 
 def gpu_model(name: str) -> str:
-    """The same for a name that somebody chose; empty where it names no model (`big`, `1g.10gb`)."""
+    """The short name for a site's own type; empty if it names no model (`big`, `1g.10gb`)."""
     return _model(_tokens(name))
 
 

@@ -1,11 +1,11 @@
 """Peak FLOPs of GPU models with dense matrices, which model FLOPs utilisation is measured against.
 
-NVIDIA's data sheets mostly give the figures with sparsity, which are twice these.  They hold at the
-boost clock: a GPU whose power is capped stays further below.  Per GPU, also where a data sheet
-describes a board of two (GB200).  What is not listed here, an instance of MIG included, has none.
+NVIDIA's data sheets usually give figures with sparsity, which are twice these. They hold at the
+boost clock; a GPU with a power cap stays below. They are per GPU, even if a data sheet describes a
+board of two (GB200). Other models, and MIG instances, have no figure.
 
 The sources are the data sheets and specifications on https://www.nvidia.com/en-us/data-center/ and
-https://www.nvidia.com/en-us/products/workstations/, whose names stand beside the figures.
+https://www.nvidia.com/en-us/products/workstations/, whose names are in the comments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from stagewatch.gpu.model_names import gpu_type
 
 PRECISIONS = ("bf16", "fp8")
-"""bf16 stands for fp16 too: they have the same peak on each of these."""
+"""bf16 includes fp16: they have the same peak on all of these."""
 
 _TERA: dict[str, tuple[float, float | None]] = {
     # "NVIDIA A100 Tensor Core GPU": 312 | 624 with sparsity, all form factors.
@@ -51,11 +51,12 @@ _TERA: dict[str, tuple[float, float | None]] = {
     # "NVIDIA RTX Blackwell PRO GPU architecture", with sparsity: 1,007.6 and 2,015.2.
     "rtxpro6000blackwell": (503.8, 1007.6),
 }
-"""10^12 operations a second by precision; a form factor of its own follows the model's name."""
+"""10^12 operations a second by precision; a form factor with its own figure follows the model's "
+"name."""
 
 
 def peak_flops(name: str) -> dict[str, float]:
-    """Peak operations a second by precision of a GPU by its driver's name; empty where unknown."""
+    """Peak operations per second by precision, for a GPU by its driver's name; empty if unknown."""
     model = gpu_type(name)
     words = name.lower().split()
     forms = [f"{model} {form}" for form in ("nvl", "pcie") if form in words]

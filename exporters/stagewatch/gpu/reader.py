@@ -15,7 +15,7 @@ from stagewatch.core.errors import NoData, SourceError, StagewatchError
 
 
 class Released(StagewatchError):
-    """The driver has been let go of on request, so that a GPU can be reset."""
+    """The driver is released on request, so that a GPU can be reset."""
 
 
 def child_command() -> list[str]:
@@ -55,8 +55,8 @@ class GpuReader(Supervisor):
     def read(self, tiers: Sequence[str]) -> dict[str, Any]:
         """A frame of these tiers.
 
-        Raises `Stuck` past the deadline and until a driver call has succeeded again, `Released`
-        while the driver is let go of, `NoData` without driver or GPU, `SourceError` otherwise.
+        Raises `Stuck` after the deadline and until a driver call succeeds again, `Released` while
+        the driver is released, `NoData` without driver or GPU, `SourceError` otherwise.
         """
         if self._is_released():
             self.dismiss()
@@ -70,7 +70,7 @@ class GpuReader(Supervisor):
             raise
 
     def release(self, seconds: float) -> None:
-        """Let go of the driver for so long.  Safe in a signal handler; returns at once."""
+        """Release the driver for so long. Safe in a signal handler; returns at once."""
         self._released_until = self._clock() + seconds
         self.terminate()
 
@@ -80,7 +80,7 @@ class GpuReader(Supervisor):
 
 
 def _frame(answer: dict[str, Any]) -> dict[str, Any]:
-    """The frame; raises what the child could not do."""
+    """The frame; raises the child's error."""
     if "error" in answer:
         raise (NoData if answer["kind"] == "no_data" else SourceError)(answer["error"])
     return answer

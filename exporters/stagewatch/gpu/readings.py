@@ -1,8 +1,8 @@
-"""Every reading of a GPU: its metric, and the key by which the reader process sends it.
+"""All readings of a GPU: the metric, and the key that the reader process uses.
 
 To add one, declare it here and yield it in `stagewatch.gpu.nvml`: `calls`, `fields` or `gpm`.
-The reader process makes its keys of these members, and the agent finds the members again by
-`parse`; so nothing can be sent that is not declared.
+The reader process makes its keys from these members, and `parse` maps them back; so it can send
+only declared readings.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ GPU = ("gpu", "uuid", "mig")
 """NVML index, UUID, and for a MIG instance its GPU and compute instance ids as `GI:CI`.
 
 Every series about a GPU begins with these labels.  Series without `mig` are about a whole GPU;
-those of its instances are parts of them.
+those of instances are parts of it.
 """
 
 Key = NewType("Key", str)
-"""The name of a metric, then the values of its further labels after slashes."""
+"""The name of a metric, then the values of its additional labels, separated by slashes."""
 
 
 class Reading(Enum):
-    """A metric's name (which ends in its unit), what it means, and its labels beside `GPU`."""
+    """A metric's name (with its unit at the end), its help, and its labels besides `GPU`."""
 
     TEMPERATURE = "gpu_temperature_celsius", "Temperature of the GPU die."
     MEMORY_TEMPERATURE = "gpu_memory_temperature_celsius", "Temperature of the device memory."
@@ -57,14 +57,15 @@ class Reading(Enum):
     POWER_LIMIT = "gpu_power_limit_watts", "Power limit in force."
     POWER_LIMIT_MAX = (
         "gpu_power_limit_max_watts",
-        "Highest limit one may set; gpu_power_limit_watts below it is a cap that somebody has set.",
+        "Highest limit that can be set; if gpu_power_limit_watts is below it, somebody has set a "
+        "cap.",
     )
     ENERGY = "gpu_energy_joules_total", "Energy since the driver was loaded."
     CLOCK = "gpu_clock_hertz", "Current clock.", "domain"
     UTILIZATION = (
         "gpu_utilization_ratio",
-        "Share of the last sample period in which any kernel ran; says nothing about how much "
-        "of the GPU it used.",
+        "Share of the last sample period in which any kernel ran; it does not say how much of the "
+        "GPU the kernel used.",
     )
     MEMORY_USED = "gpu_memory_used_bytes", "Device memory in use, without the driver's reserve."
     MEMORY_RESERVED = "gpu_memory_reserved_bytes", "Device memory the driver keeps to itself."
@@ -74,17 +75,17 @@ class Reading(Enum):
     PROCESSES = "gpu_processes", "Processes with a compute context."
     PROCESS_MEMORY = (
         "gpu_process_memory_bytes",
-        "Device memory of a process: who holds it when a job runs out.",
+        "Device memory of a process: it shows who holds the memory when a job runs out.",
         "pid",
     )
     CALL_ERRORS = (
         "gpu_driver_call_errors_total",
-        "Calls the driver failed, other than by saying that it does not support them: it is "
-        "in trouble while they rise.",
+        "Calls that the driver failed, without those that it does not support: while this rises, "
+        "the driver is in trouble.",
     )
     UNSUPPORTED = (
         "gpu_driver_unsupported",
-        "Readings that the driver says it does not have for this GPU: why a series is missing.",
+        "Readings that the driver does not support on this GPU: the reason for missing series.",
     )
 
     # What the parts of a GPU are busy with, from NVML's performance monitoring (Hopper and later).
@@ -139,10 +140,14 @@ class Reading(Enum):
     REMAPPED_ROWS = "gpu_remapped_rows", "Rows replaced by spares, by kind of error.", "kind"
     REMAP_PENDING = "gpu_remap_pending", "1 if a row is to be replaced at the next reset."
     REMAP_FAILED = "gpu_remap_failed", "1 if replacing a row has failed."
-    REMAP_BANKS = "gpu_remap_banks", "Memory banks by how many spare rows they have left.", "spares"
+    REMAP_BANKS = (
+        "gpu_remap_banks",
+        "Memory banks by the number of spare rows that they have left.",
+        "spares",
+    )
     RETIRED_PAGES = (
         "gpu_retired_pages",
-        "Pages taken out of use, before Ampere; many of them ask for another board.",
+        "Retired pages, before Ampere; with many of them, replace the board.",
         "cause",
     )
     RETIRED_PAGES_PENDING = (
@@ -162,10 +167,10 @@ class Reading(Enum):
     )
     NVLINK_ERRORS = "gpu_nvlink_errors_total", "NVLink errors over all links.", "kind"
     PCIE_BYTES = "gpu_pcie_bytes_total", "PCIe data; tx is from the GPU.", "direction"
-    PCIE_REPLAYS = "gpu_pcie_replays_total", "PCIe packets sent again."
+    PCIE_REPLAYS = "gpu_pcie_replays_total", "PCIe packets that were resent."
     PCIE_ERRORS = (
         "gpu_pcie_errors_total",
-        "PCIe errors; where transfers are slow, they tell a bad slot or riser.",
+        "PCIe errors; with slow transfers they point to a bad slot or riser.",
         "kind",
     )
     PCIE_GENERATION = (
@@ -191,7 +196,7 @@ class Reading(Enum):
         )
 
     def key(self, *labels: object) -> Key:
-        """What a frame calls this reading, with the values of its further labels."""
+        """The key of this reading in a frame, with the values of its additional labels."""
         if len(labels) != len(self.metric.labels) - len(GPU):
             raise ValueError(f"{self.metric.name} takes the labels {self.metric.labels}")
         return Key("/".join((self.metric.name, *map(str, labels))))
@@ -203,9 +208,9 @@ _READINGS = {reading.metric.name: reading for reading in Reading}
 
 @lru_cache(maxsize=4096)
 def parse(key: str) -> tuple[Reading, tuple[str, ...]]:
-    """The reading that a frame calls so, and the values of its further labels.
+    """The reading of a key, and the values of its additional labels.
 
-    Raises `SourceError` where none is declared: the frame was made by another version.
+    Raises `SourceError` if it is not declared: the frame comes from another version.
     """
     name, *labels = key.split("/")
     reading = _READINGS.get(name)

@@ -1,4 +1,4 @@
-"""Recordings of GPU readings: replayed where there is no GPU, and written where there is one.
+"""Recordings of GPU readings: made on a machine with GPUs, replayed on one without.
 
 A recording is JSON lines.  The first describes it, the others are frames as
 `stagewatch.gpu.nvml` documents them, replayed one after the other at `interval` and then from
@@ -7,8 +7,8 @@ the start again::
     {"recording": 1, "interval": 5.0, "comment": "what, where, when; measured or made up"}
     {"driver": "...", "tiers": {"fast": {"gpus": [...]}, "slow": {"gpus": [...]}}}
 
-A frame only needs the tiers, GPUs and values that have changed since the frame before it.
-Counters go on rising when the recording starts over.
+A frame needs only the tiers, GPUs and values that have changed since the previous frame. Counters
+continue to rise when the recording restarts.
 
 Write one, with serial numbers and UUIDs replaced, with
 `python -m stagewatch.gpu.recording --frames 60 --interval 1 FILE`.
@@ -37,7 +37,7 @@ Frame = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A whole file, with complete frames at a fixed interval in seconds."""
+    """A whole recording, with complete frames at a fixed interval in seconds."""
 
     interval: float
     frames: tuple[Frame, ...]
@@ -72,7 +72,7 @@ class Recording:
 
 
 class RecordedReader:
-    """Stands in for `GpuReader`, out of a file that may be replaced while in use."""
+    """Replaces `GpuReader`, with a file that may change while in use."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -81,14 +81,14 @@ class RecordedReader:
         self._started = 0.0
 
     def read(self, tiers: Sequence[str]) -> Frame:
-        """The frame of now.  Raises `ConfigError` naming what is wrong with the file."""
+        """The current frame. Raises `ConfigError` with what is wrong with the file."""
         recording = self._current()
         frame = recording.at(time.monotonic() - self._started)
         kept = {tier: frame["tiers"][tier] for tier in tiers if tier in frame["tiers"]}
         return {**frame, "time": time.time(), "tiers": kept}
 
     def release(self, seconds: float) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
     def close(self) -> None:
         """Nothing to close."""
@@ -107,7 +107,7 @@ class RecordedReader:
 
 
 def load(file: Path) -> Recording:
-    """Read and check a recording.  Raises `ConfigError` with the line that is wrong."""
+    """Read and check a recording. Raises `ConfigError` with the bad line."""
     try:
         if file.stat().st_size > MAX_SIZE:
             raise ConfigError(f"{file}: over {MAX_SIZE >> 20} MiB, too large for a recording")
@@ -138,7 +138,7 @@ def load(file: Path) -> Recording:
 
 
 def _complete(entry: Frame, before: Frame) -> Frame:
-    """A frame with what it leaves out taken from the frame before it."""
+    """A frame, completed from the previous one."""
     tiers = {name: dict(tier) for name, tier in before["tiers"].items()}
     for name, tier in entry["tiers"].items():
         rows = {_key(row): row for row in tiers.get(name, {}).get("gpus", ())}
@@ -155,13 +155,13 @@ def _key(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _declared(key: str) -> str:
-    """The key of a reading.  Raises `SourceError` for one that is not declared."""
+    """The key of a reading. Raises `SourceError` if it is not declared."""
     parse(key)
     return key
 
 
 def anonymous(text: str) -> str:
-    """A frame's text with UUIDs and serial numbers replaced by others of the same form."""
+    """A frame's text with made-up UUIDs and serial numbers of the same form."""
     import hashlib
 
     def replace(match: re.Match[str]) -> str:

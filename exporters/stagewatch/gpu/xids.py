@@ -1,9 +1,9 @@
-"""The ledger of GPU errors (XIDs): two sources report them, and each error counts once.
+"""The ledger of GPU errors (XIDs): two sources report them, and every error counts once.
 
 The driver announces most XIDs as NVML events, and prints all of them to the kernel log.  Events
-miss some XIDs and all history; the log may not be readable.  Reports of two sources are one error
-when XID and GPU agree and the reports are at most `WINDOW_SECONDS` apart.  Each report stands for
-one error only, so that repeats count.
+miss some XIDs and all history; the log may be unreadable. Two reports from different sources are
+one error if XID and GPU agree and they are at most `WINDOW_SECONDS` apart. A report matches only
+one error, so repeated errors count.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from importlib.resources import files
 from typing import Literal
 
 WINDOW_SECONDS = 10.0
-"""How far apart two sources may report the same error."""
+"""Largest time between two reports of the same error."""
 
 MAX_KINDS = 2000
-"""Most (GPU, XID, severity) combinations kept; there are never so many."""
+"""Most (GPU, XID, severity) combinations; there are never that many."""
 
 MAX_RECENT = 1000
 """Most errors of one kind that a late report is compared with."""
@@ -31,7 +31,7 @@ _BY_MESSAGE = range(144, 151)
 
 
 def bus_key(bus_id: str) -> str:
-    """A PCI address without function, alike for every source: `0000:3b:00`.
+    """A PCI address without function, in the same form for every source: `0000:3b:00`.
 
     NVML writes the domain with eight digits, the kernel with four; upper and lower case vary.
     """
@@ -43,7 +43,7 @@ def bus_key(bus_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an XID means and what to do about it, by `xids.json`."""
+    """The meaning of an XID and the action to take, from `xids.json`."""
 
     severity: str
     action: str
@@ -79,14 +79,15 @@ class Seen:
 
 @dataclass(slots=True)
 class _Error:
-    """One error that was counted, and the sources that have reported it so far."""
+    """One counted error, and the sources that have reported it so far."""
 
     time: float
     sources: set[Source]
 
 
 class XidLedger:
-    """All XIDs of this boot.  The `gpu` and `kmsg` collectors write it, each in its own thread."""
+    """All XIDs of this boot. The `gpu` and `kmsg` collectors write to it, each in its own "
+    "thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,12 +95,12 @@ class XidLedger:
         self._recent: dict[tuple[str, int], deque[_Error]] = {}
         self._gpus: dict[str, tuple[str, str]] = {}
         self.log_is_read = False
-        """Whether the kernel log is being read, and can be trusted to hold every XID."""
+        """Whether the kernel log is being read, so that it holds every XID."""
 
     def note(
         self, source: Source, bus: str, xid: int, when: float, *, nonfatal: bool = False
     ) -> None:
-        """Take note of one report, with the address as `bus_key` writes it."""
+        """Add one report, with the address in the form of `bus_key`."""
         if source == "nvml" and xid in _BY_MESSAGE and self.log_is_read:
             return  # whether it is fatal stands in its message alone
         severity = "warning" if nonfatal else meaning(xid).severity
@@ -114,13 +115,14 @@ class XidLedger:
             seen.last = max(seen.last, when)
 
     def identify(self, bus: str, gpu: str, uuid: str) -> None:
-        """Say which GPU is at this address; the kernel log, which has no index, says it first."""
+        """Record which GPU is at this address; the kernel log records it first, without the "
+        "index."""
         with self._lock:
             if gpu or bus not in self._gpus:
                 self._gpus[bus] = (gpu, uuid)
 
     def identity(self, bus: str) -> tuple[str, str]:
-        """NVML index and UUID of the GPU at this address, empty where unknown."""
+        """NVML index and UUID of the GPU at this address, empty if unknown."""
         return self._gpus.get(bus, ("", ""))
 
     def __iter__(self) -> Iterator[Seen]:
@@ -128,7 +130,7 @@ class XidLedger:
             return iter([replace(seen) for seen in self._seen.values()])
 
     def restore(self, seen: Iterable[Seen]) -> None:
-        """Begin with what was counted before a restart of the agent."""
+        """Restore the counts from before a restart of the agent."""
         with self._lock:
             for one in seen:
                 self._seen[one.bus, one.xid, one.severity] = one

@@ -1,6 +1,6 @@
-"""The node's own files, read for any subject: processes, control groups and mounts.
+"""Reads the kernel's files about processes, control groups and mounts, for any collector.
 
-Every reader returns nothing rather than raise for what is gone or hidden, since processes end at
-any moment.  A reader that only one subject needs stands in that subject's room.  What may never
-answer is read by a child (`guarded`, `guarded_child`).  Open `procfs.py` first.
+A reader returns nothing for a process that is gone or hidden, rather than raise: processes end at
+any moment.  A reader that only one subject needs is in that subject's room.  A child reads the
+files that may never answer (`guarded`, `guarded_child`).  Open `procfs.py` first.
 """

@@ -1,7 +1,7 @@
 """Memory, tasks, OOM kills and CPU limits of the control group (version 1 or 2) of a process.
 
 See https://docs.kernel.org/admin-guide/cgroup-v2.html.  The tightest limit on the way up to the
-root counts: Slurm, for one, sets it for the job and not for the step that the process is in.
+root counts: Slurm sets the limit for the job, not for the step of the process.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ class Cgroups:
     def oom_file(self, pid: int) -> Path | None:
         """The file that counts the OOM kills of the process's group and of the groups below.
 
-        Keep it: once the process has been killed, nothing names its group any more.
+        Keep it: once the process has been killed, its group can no longer be looked up.
         """
         for directory, version in self._path(pid, "memory"):
             return directory / ("memory.oom_control" if version == 1 else "memory.events")
         return None
 
     def throttled_seconds(self, pid: int) -> float | None:
-        """How long CPU limits have stopped the group so far: its own, or the one above it that has
-        stopped it most; `None` where no group has a limit.
+        """How long CPU limits have stopped the group so far: the largest of its own time and those
+        of the groups above; `None` if no group has a limit.
 
         See https://docs.kernel.org/scheduler/sched-bwc.html.
         """
@@ -115,12 +115,12 @@ class Cgroups:
 
 
 def oom_kills(file: Path) -> int | None:
-    """How many processes the OOM killer has ended, from an `oom_file`; `None` once it is gone."""
+    """How many processes the OOM killer has ended, from an `oom_file`; `None` once that is gone."""
     return _value(file, b"oom_kill")
 
 
 def _value(file: Path, name: bytes) -> int | None:
-    """The number in the line of a file that begins with a name."""
+    """The number in the line that begins with a name."""
     for line in (read_bytes(str(file)) or b"").splitlines():
         key, _, value = line.partition(b" ")
         if key == name and value.isdigit():

@@ -1,13 +1,13 @@
-"""Reads files of `/proc` that wait for a lock of the process they tell of.
+"""Reads files of `/proc` that wait for a lock of their process.
 
-A process that is stuck in mmap(2) on a silent mount holds its memory map for writing, and whoever
-reads its `environ` or `cmdline` waits along (`access_remote_vm` in the kernel's mm/memory.c; `maps`
-and its kin do too).  One that is stuck in execve(2), while it closes a file on such a mount, holds
-its `exec_update_lock`, for which `io` waits as well (`do_io_accounting` in fs/proc/base.c).  So a
-child reads them, and the agent waits for a moment at most.
+A process that is stuck in mmap(2) on a mount that does not answer holds the lock of its memory map.
+Readers of its `environ`, `cmdline` or `maps` wait for that lock (`access_remote_vm` in the kernel's
+mm/memory.c).  A process that is stuck in execve(2), while it closes a file on that mount, holds its
+`exec_update_lock`; readers of `io` wait for it (`do_io_accounting` in fs/proc/base.c).  So a child
+reads these files, and the agent waits for a moment at most.
 
-That child has the privileges that it takes to read them of processes of other users, which the
-agent has not: see `core.privileges`.  It reads what `guarded_child.FILES` lists and nothing else.
+The child has the privileges to read files of other users' processes; the agent has not: see
+`core.privileges`.  It reads only the files in `guarded_child.FILES`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def reader(root: Path = Path("/proc")) -> Child:
 
 
 class GuardedFiles:
-    """Reads such files in a child, safe to use from any thread.  Its owner closes it.
+    """Reads these files in a child; any thread may use it.  Its owner closes it.
 
-    A process that blocks is not read again before that very read has come back, or, where the child
-    had to be replaced meanwhile, before the process has ended.
+    A process whose read blocks is not read again until that read returns; or, if the child was
+    replaced meanwhile, until the process has ended.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class GuardedFiles:
     def read(
         self, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
     ) -> Mapping[int, bytes | None]:
-        """The file of each process that answers, empty of one that is gone; None where the agent
+        """The file of every process that answers: empty if the process is gone, None if the agent
         may not read it.
 
-        Of a file whose items end with a zero byte, only items with one of the prefixes are kept;
-        at most 64 KiB of a file.  Raises `Stuck` or `SourceError` where the child does not answer.
+        At most 64 KiB of a file; if its items end with a zero byte, only items with one of the
+        prefixes.  Raises `Stuck` or `SourceError` if the child does not answer.
         """
         with self._lock:
             self._blocked = {each for each in self._blocked if (self._root / str(each[1])).exists()}
@@ -91,7 +91,7 @@ class GuardedFiles:
             }
 
     def blocked(self, file: str) -> frozenset[int]:
-        """The processes whose file does not answer, and is not asked for."""
+        """The processes whose file does not answer and is not read for now."""
         return frozenset(pid for name, pid in self._blocked if name == file)
 
     def close(self) -> None:

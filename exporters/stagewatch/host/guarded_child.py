@@ -1,11 +1,10 @@
 """The child that reads files of `/proc` which may not answer; `guarded` is its other end.
 
-Each read is done by a thread.  One that does not come back within a moment is left to wait, and
-others go on with the remaining processes; what it brings in the end is told with a later answer.
+Threads read.  If one does not return within a moment, others go on with the remaining processes;
+its result comes with a later answer.
 
-It may have privileges that the agent has not, so it reads what `FILES` lists and refuses all else,
-whoever asks.  It speaks lines of JSON, uses the standard library only, and ends when its input
-does.
+It may have privileges that the agent has not, so it reads only the files in `FILES`, whoever asks.
+It reads and writes lines of JSON, uses the standard library only, and ends when its input does.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ whose number may stand for a process, `wchan` is its own."""
 
 
 def refusal(question: Any) -> str:
-    """Why a question is none of the list; empty for one that is."""
+    """Why a question is not allowed; empty if it is."""
     if not isinstance(question, dict) or question.keys() != {"file", "pids", "prefixes"}:
         return "this is no question"
     if not isinstance(question["file"], str) or question["file"] not in FILES:
@@ -99,7 +98,7 @@ def refusal(question: Any) -> str:
 
 
 class _Reader(threading.Thread):
-    """Reads one process after another, until none is left or one blocks."""
+    """Reads one process after another, until all are read or one blocks."""
 
     def __init__(
         self, root: str, question: dict[str, Any], todo: deque[int], results: deque[Read]
@@ -148,7 +147,7 @@ class _Reader(threading.Thread):
 
 
 class Pool:
-    """The readers of all questions so far that still wait."""
+    """The readers that still wait, of all questions so far."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -156,9 +155,9 @@ class Pool:
         self._waiting: list[_Reader] = []
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """What could be read, also for earlier questions; which reads wait; whether all do.
+        """The results, also those of earlier questions; which reads wait; whether all do.
 
-        To a question that is none of the list it tells why it is refused.
+        For a question that is not allowed: the reason.
         """
         if why := refusal(question):
             return {"refused": why}
@@ -201,4 +200,4 @@ def main() -> None:
     except BrokenPipeError:
         pass
     finally:
-        os._exit(0)  # without waiting for the readers that wait
+        os._exit(0)  # without joining the readers that wait

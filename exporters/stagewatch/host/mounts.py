@@ -1,7 +1,7 @@
 r"""The mount table, `/proc/<pid>/mountinfo`; see proc_pid_mountinfo(5).
 
-The kernel writes the table from memory, so reading it touches no mount and cannot hang.  Blanks,
-tabs, newlines and backslashes in names are written \040 etc.
+The kernel writes the table from memory: reading it touches no mount and cannot hang.  Blanks, tabs,
+newlines and backslashes in names are written \040 etc.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount a path lies on, by its name alone: symbolic links are not followed."""
+    """The mount of a path, by its name alone: symbolic links are not followed."""
     text = str(path)
     best: Mount | None = None
     for mount in mounts:
         inside = mount.point == "/" or (text + "/").startswith(mount.point + "/")
         if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount  # of two on one point the later one is what a path leads to
+            best = mount  # of two on one point, the later one has the path
     return best
 
 
 def memory_mounts(table: Path = Path("/proc/self/mountinfo")) -> frozenset[int]:
-    """The ids of the mounts in memory, which no user serves and no server keeps waiting."""
+    """The ids of the mounts in memory: neither a user's process nor a server answers for them."""
     try:
         lines = table.read_text("utf-8", "replace").split("\n")
     except OSError:
@@ -66,9 +66,9 @@ def memory_mounts(table: Path = Path("/proc/self/mountinfo")) -> frozenset[int]:
 
 
 def pin(path: Path, *flags: int, dir_fd: int | None = None) -> int:
-    """A descriptor that stands for a file, without a word to the file system that it is on.
+    """A descriptor for a file, opened without asking its file system.
 
-    See `O_PATH` in open(2); a symbolic link is not followed, and what is mounted there counts.
+    See `O_PATH` in open(2); a symbolic link is not followed, a mount is.
     """
     wanted = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     for flag in flags:
@@ -77,13 +77,13 @@ def pin(path: Path, *flags: int, dir_fd: int | None = None) -> int:
 
 
 def mount_id(descriptor: int) -> int:
-    """The id of the mount that a descriptor is on, from memory as well; see proc_pid_fdinfo(5)."""
+    """The mount id of a descriptor, also from memory; see proc_pid_fdinfo(5)."""
     lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("mnt_id:")).split()[1])
 
 
 def reopen(pinned: int, flags: int) -> int:
-    """A descriptor to read what `pin` stands for, which may wait for its file system."""
+    """A descriptor to read the file of `pin`; this may wait for its file system."""
     return os.open(f"/proc/self/fd/{pinned}", flags | os.O_CLOEXEC)
 
 

@@ -1,13 +1,13 @@
-"""Asks the kernel about processes that may keep it from answering.
+"""Reads files of processes for which the kernel may make a reader wait.
 
-A process that is stuck in execve(2), while it closes a file on a silent mount, holds its
-`exec_update_lock`.  The kernel patch "proc: protect ptrace_may_access() with exec_update_lock",
-which stable kernels have too (6.18.44 has it), lets whoever opens or reads its `stat`, `wchan` or a
-link such as `ns/net` or `fd/0` wait for that lock; only SIGKILL ends the wait.  So a thread asks,
-and is left to wait where no answer comes within a moment.
+A process that is stuck in execve(2), while it closes a file on a mount that does not answer, holds
+its `exec_update_lock`.  Since the patch "proc: protect ptrace_may_access() with exec_update_lock"
+(also in stable kernels, such as 6.18.44), readers of its `stat`, `wchan` or links like `ns/net` and
+`fd/0` wait for that lock; only SIGKILL ends the wait.  So a thread reads, and if it does not return
+within a moment, the caller goes on without it.
 
-To hand a read over to that thread takes longer than the read itself.  So it does several at a time:
-those of many processes (`ask_each`), or all that one read asks of its process in turn.
+To hand a read to a thread takes longer than the read.  So the thread does several at a time: those
+of many processes (`ask_each`), or all reads of one process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_WAITING_PER_USER = 16
 
 
 class Patience:
-    """Threads that ask; those that wait for an answer stay behind until it comes."""
+    """Threads that read; a blocked one stays until its answer comes."""
 
     def __init__(self, user_of: Callable[[str], int | None]) -> None:
         self._user_of = user_of
@@ -47,12 +47,12 @@ class Patience:
         self._waiting: dict[_Asker, tuple[str, int | None]] = {}
 
     def ask(self, process: str, read: Callable[[], T], seconds: float = MOMENT_SECONDS) -> T | None:
-        """What `read` returns; `None` where the process, a directory of `/proc`, does not answer.
+        """The result of `read`; `None` if the process, a directory of `/proc`, does not answer.
 
-        Raises `SourceError` where no thread can be started.
+        Raises `SourceError` if no thread can be started.
         """
         if getattr(_here, "process", None) == process:
-            return read()  # this thread is the one that asks
+            return read()  # this thread is the reader
         if self._is_left_alone(process):
             return None
         asker, answered = self._hand_over(partial(_answer, process, read), seconds)
@@ -62,9 +62,9 @@ class Patience:
         return None
 
     def ask_each(self, reads: Sequence[tuple[str, Callable[[], T]]]) -> list[T | None]:
-        """What each read of its process returns; `None` where it raises `OSError` too.
+        """The results of reads of many processes; `None` also if a read raises `OSError`.
 
-        Raises `SourceError` where no thread can be started.
+        Raises `SourceError` if no thread can be started.
         """
         answers: list[T | None] = [None] * len(reads)
         left = deque(enumerate(reads))
@@ -78,7 +78,7 @@ class Patience:
         return answers
 
     def silent(self) -> frozenset[str]:
-        """The processes that have not answered yet, and are not asked."""
+        """The processes that have not answered yet and are not read."""
         if any(not asker.waits for asker in self._waiting):
             self._waiting = {each: of for each, of in self._waiting.items() if each.waits}
         return frozenset(process for process, _ in self._waiting.values())
@@ -92,7 +92,7 @@ class Patience:
             raise SourceError(f"no thread can be started to read /proc: {error}") from error
 
     def _take(self, asker: _Asker) -> Any:
-        """What it has read; only then may others ask it."""
+        """Its results; after this, others may use it."""
         try:
             return asker.answer()
         finally:
@@ -127,7 +127,7 @@ def _answer(process: str, read: Callable[[], T]) -> T:
 
 
 class _Batch(Generic[T]):
-    """Does one read after another, for `BATCH_SECONDS` and at least one."""
+    """Does one read after another, at least one, for `BATCH_SECONDS`."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Batch(Generic[T]):
 
 
 class _Asker:
-    """One thread that reads for others; used by one at a time."""
+    """A thread that reads for others; one at a time uses it."""
 
     def __init__(self) -> None:
         self._read: Callable[[], Any] = bool
@@ -165,13 +165,13 @@ class _Asker:
         """Whether one that was given up still waits for its answer."""
         self._asked.acquire()
         self._answered.acquire()
-        # Thread.start waits for ever for one that dies in its first lines, for lack of memory.
+        # Thread.start waits for ever if the thread dies in its first lines, for lack of memory.
         _thread.start_new_thread(self._run, ())
 
     def ask(self, read: Callable[[], Any], seconds: float) -> bool:
-        """Whether the answer has come in time; if not, the thread ends once it comes.
+        """Whether the answer came in time; if not, the thread ends when it comes.
 
-        Raises `MemoryError` where the thread has not even begun.
+        Raises `MemoryError` if the thread has not begun.
         """
         self._read = read
         self._asked.release()
@@ -186,7 +186,7 @@ class _Asker:
             return not self._given_up
 
     def answer(self) -> Any:
-        """What was read last; raises what reading has raised."""
+        """The result of the last read; raises its exception."""
         result, error = self._result, self._error
         self._result = self._error = None
         if error is not None:

@@ -1,11 +1,11 @@
 """Processes as `/proc` shows them; see proc(5).
 
-Processes end between two reads all the time, so every reader returns `None` for one that is gone
-or that the agent may not look at.  Where it has no privileges, a child that has them reads where a
-task of another user sleeps in the kernel; see `guarded`.
+Processes end between two reads all the time, so a reader returns `None` for a process that is gone
+or hidden from the agent.  Without privileges of its own, the agent has a child with them read where
+another user's task sleeps in the kernel; see `guarded`.
 
-No file read here waits for the memory map of the process it tells of; `guarded` reads those.  What
-waits for an execve of that process is asked for with `patience`.
+No read here waits for the memory map of its process; `guarded` does those reads.  A read that may
+wait for an execve of its process goes through `patience`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Scheduling:
 class Procfs:
     """One process filesystem, usually the one at `/proc`.
 
-    What takes privileges is asked of the `privileged` files, where there are such.
+    `privileged`, if given, reads the files that take privileges.
     """
 
     def __init__(self, root: Path = Path("/proc"), privileged: Files | None = None) -> None:
@@ -79,7 +79,7 @@ class Procfs:
         self._privileged = privileged
 
     def pids(self) -> list[int]:
-        """All process ids, empty where the filesystem cannot be listed."""
+        """All process ids; empty if the filesystem cannot be listed."""
         try:
             return [int(name) for name in os.listdir(self._root) if name.isdigit()]  # noqa: PTH208
         except OSError:
@@ -96,14 +96,15 @@ class Procfs:
         return {pid: stat for pid, stat in stats.items() if stat is not None}
 
     def is_running(self, pid: int, start_ticks: int) -> bool:
-        """Whether the process that began at this time runs: no zombie, no successor to its pid.
+        """Whether the process that began at this time runs: a zombie does not, and another process
+        with its pid does not count.
 
-        One that does not answer runs, and is taken for the one that was there before.
+        A process that does not answer is taken to be the same and to run.
         """
         return pid in self.running({pid: start_ticks})
 
     def running(self, began: Mapping[int, int]) -> set[int]:
-        """Those of the processes, by the time they began, that run as `is_running` has it."""
+        """Those of the processes that run, see `is_running`; given with the times they began."""
         stats = self.stats(began)
         alive = {
             pid
@@ -113,7 +114,7 @@ class Procfs:
         return alive | (began.keys() & self.silent() - stats.keys())
 
     def scheduling(self, pid: int, task: int) -> Scheduling | None:
-        """How often and how long one task had to give up or wait for a core."""
+        """How often one task gave up its core, and how long it waited for one."""
         status = read_bytes(f"{self._root}/{pid}/task/{task}/status")
         if status is None:
             return None
@@ -135,7 +136,7 @@ class Procfs:
     def task_named(self, pid: int, thread: int) -> int | None:
         """The task of a process that calls itself `thread` in the process's own PID namespace.
 
-        See NSpid in proc_pid_status(5); `None` where it is not among the first `MAX_TASKS`.
+        See NSpid in proc_pid_status(5); `None` if it is not among the first `MAX_TASKS`.
         """
         try:
             names = os.listdir(f"{self._root}/{pid}/task")[:MAX_TASKS]  # noqa: PTH208
@@ -149,8 +150,8 @@ class Procfs:
         return None
 
     def exit_status(self, pid: int) -> int | None:
-        """How a process has ended for which its parent has not waited yet, as `os.waitpid` gives
-        it; `None` for any other, and for one of another user's."""
+        """How a zombie ended, as in `os.waitpid`; `None` for other processes, and for those of
+        other users."""
         fields = (read_bytes(f"{self._root}/{pid}/stat") or b"").rpartition(b")")[2].split()
         if len(fields) <= _EXIT_CODE or fields[0] not in (b"Z", b"X"):
             return None
@@ -172,7 +173,7 @@ class Procfs:
             )
             raws = {task: raw for (_, task), raw in zip(wanted, answers, strict=True)}
         else:
-            with contextlib.suppress(SourceError):  # other collectors tell it
+            with contextlib.suppress(SourceError):  # other collectors report it
                 raws = self._privileged.read("wchan", [task for _, task in wanted])
         names = {
             task: (raws.get(task) or b"").decode("ascii", "replace").strip("\0\n ")
@@ -191,7 +192,7 @@ class Procfs:
         return [line.split(":", 2)[2] for line in lines if line.count(":") >= 2]
 
     def uid(self, pid: int) -> int | None:
-        """The effective user id; `/proc/<pid>` belongs to root for a process not dumpable."""
+        """The effective user id; `/proc/<pid>` belongs to root if the process is not dumpable."""
         return _user_of(f"{self._root}/{pid}")
 
     def network_namespace(self, pid: int) -> int | None:
@@ -200,36 +201,37 @@ class Procfs:
         return self.patiently(pid, lambda: os.stat(path).st_ino)  # noqa: PTH116 - followed on purpose
 
     def network_namespaces(self, pids: Iterable[int]) -> dict[int, int]:
-        """The same of many processes, as far as they tell it."""
+        """The same for many processes; without those that are hidden."""
         return self._told(pids, lambda pid: os.stat(f"{self._root}/{pid}/ns/net").st_ino)  # noqa: PTH116
 
     def each(self, reads: Sequence[tuple[int, Callable[[], T]]]) -> list[T | None]:
-        """What each read of its process tells, as `patiently` does, for less than that takes."""
+        """The results of reads of many processes; cheaper than `patiently` for one after
+        another."""
         return _patience.ask_each([(f"{self._root}/{pid}", read) for pid, read in reads])
 
     def _told(self, pids: Iterable[int], read: Callable[[int], T | None]) -> dict[int, T]:
-        """What `read` tells of each process; without those of which it tells nothing."""
+        """The results of `read` by process; without those that have none."""
         wanted = list(pids)
         answers = self.each([(pid, partial(read, pid)) for pid in wanted])
         pairs = zip(wanted, answers, strict=True)
         return {pid: answer for pid, answer in pairs if answer is not None}
 
     def read_patiently(self, pid: int, file: str) -> bytes | None:
-        """A file of a process that an execve of the process may keep back; `None` then too."""
+        """A file of a process; `None` also while an execve of the process blocks it."""
         path = f"{self._root}/{pid}/{file}"
         return self.patiently(pid, lambda: read_bytes(path))
 
     def patiently(
         self, pid: int, read: Callable[[], T], seconds: float = MOMENT_SECONDS
     ) -> T | None:
-        """What `read` tells of a process; `None` where it raises `OSError`, or no answer comes."""
+        """The result of `read`; `None` if it raises `OSError`, or no answer comes."""
         try:
             return _patience.ask(f"{self._root}/{pid}", read, seconds)
         except OSError:
             return None
 
     def silent(self) -> frozenset[int]:
-        """The processes that an execve keeps from answering."""
+        """The processes whose files an execve blocks."""
         prefix = f"{self._root}/"
         return frozenset(
             int(process.removeprefix(prefix))
@@ -279,7 +281,7 @@ def variables(environ: bytes) -> dict[str, str]:
 
 
 def number(text: str | bytes) -> int:
-    """A number as the kernel prints it, of at most 64 bits.  Raises `ValueError` for another."""
+    """A number as the kernel prints it, of at most 64 bits.  Raises `ValueError` for others."""
     value = int(text)
     if not -(2**63) <= value < 2**64:
         raise ValueError("a number of more than 64 bits")
@@ -313,10 +315,10 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
-    """The bytes of a small file of the kernel's; `None` where it cannot be read.
+    """The bytes of a small file of the kernel; `None` if it cannot be read.
 
-    Raises `SourceError` where this process lacks a descriptor or memory, which tells nothing of the
-    file: a rank must not be taken for dead then.
+    Raises `SourceError` if this process is short of descriptors or memory: then the file may be
+    there, and a rank must not be taken for dead.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -44,13 +44,13 @@ XID_LAST = gauge(
 )
 XID_INFO = gauge(
     "gpu_xid_info",
-    "1 for each kind of error seen, with what to do about it.",
+    "1 for each kind of error seen, with the action to take.",
     ("xid", "action", "meaning"),
 )
 SWITCH = ("pci_bus_id", "sxid", "severity")
 SWITCH_ERRORS = counter(
     "gpu_nvswitch_errors_total",
-    "Errors of NVSwitches (SXids) since boot, by what the driver calls them: fatal or nonfatal.",
+    "Errors of NVSwitches (SXids) since boot, by the driver's severity: fatal or nonfatal.",
     SWITCH,
 )
 SWITCH_LAST = gauge(
@@ -61,11 +61,13 @@ SWITCH_LAST = gauge(
 VICTIM = ("scope", "job_id", "role", "rank")
 OOM_KILLS = counter(
     "log_oom_kills_total",
-    "Processes killed for lack of memory since boot; scope is cgroup or system, and the job and "
-    "rank are empty where unknown.",
+    "Processes killed for lack of memory since boot; scope is cgroup or system; job and rank are "
+    "empty if unknown.",
     VICTIM,
 )
-OOM_LAST = gauge("log_oom_kill_last_timestamp_seconds", "When the last of them was killed.", VICTIM)
+OOM_LAST = gauge(
+    "log_oom_kill_last_timestamp_seconds", "When the last of these processes was killed.", VICTIM
+)
 NFS_DOWN = gauge(
     "nfs_server_not_responding",
     "1 from the kernel's 'not responding' to its 'OK'; 0 afterwards.",
@@ -73,17 +75,18 @@ NFS_DOWN = gauge(
 )
 NFS_SINCE = gauge(
     "nfs_server_not_responding_since_timestamp_seconds",
-    "Since when the server has not answered, as Unix time; absent while it does.",
+    "When the server stopped answering, as Unix time; absent while it answers.",
     ("server",),
 )
 NFS_OUTAGES = counter(
     "nfs_server_outages_total",
-    "How often the kernel said that the server does not respond, since boot: short outages, too.",
+    "How often the kernel reported that the server does not respond, since boot, short outages "
+    "included.",
     ("server",),
 )
 NFS_RECLAIM = counter(
     "nfs_lock_reclaim_failures_total",
-    "File locks lost after an outage, since boot: who held one may write where another does.",
+    "File locks lost after an outage, since boot: two processes may now write to the same file.",
 )
 READABLE = gauge(
     "stagewatch_kmsg_readable",
@@ -115,10 +118,10 @@ class KmsgOptions:
     path: Path = option(Path("/dev/kmsg"), "the kernel log")
     state_file: Path = option(
         Path("/var/lib/stagewatch/kmsg.json"),
-        "where the place in the log and the counters are kept over a restart",
+        "file that keeps the log position and the counters over a restart",
     )
     from_user_space: bool = option(
-        False, "also heed lines that programs wrote to the log; for drills with echo > /dev/kmsg"
+        False, "also read lines that programs wrote to the log; for drills with echo > /dev/kmsg"
     )
 
 
@@ -143,14 +146,14 @@ class Count:
 
 @dataclass(slots=True)
 class NfsServer:
-    """An NFS server by the kernel's last line about it."""
+    """An NFS server, as in the kernel's last line about it."""
 
     since: float | None = None
     """Unix time since which it has not answered, None while it does."""
     outages: int = 0
 
     def said(self, answers: bool, when: float) -> None:
-        """Take note of a line; the kernel writes one for each mount of the server."""
+        """Note a line; the kernel writes one for every mount of the server."""
         if answers:
             self.since = None
         elif self.since is None:
@@ -162,8 +165,8 @@ class NfsServer:
 class KmsgState:
     """What is kept over a restart of the agent, in one small file.
 
-    The place in the log and the counters are written together, so that after a crash the records
-    read since are read and counted again.
+    The position in the log and the counters are written together: after a crash the records since
+    then are read and counted again.
     """
 
     boot_id: str
@@ -176,7 +179,7 @@ class KmsgState:
 
 
 def load(content: Any) -> KmsgState:
-    """The state out of a file.  Raises one of `core.state_file.BROKEN` for a damaged one."""
+    """The state of a file.  Raises one of `core.state_file.BROKEN` if it is damaged."""
     return KmsgState(
         text(content["boot_id"]),
         optional(whole)(content["sequence"]),
@@ -215,7 +218,7 @@ def dump(state: KmsgState) -> dict[str, Any]:
 
 
 def _note(counts: dict[K, Count], key: K, when: float, most: int) -> None:
-    """Count one more; of too many, the longest ago give way."""
+    """Count one more; if there are too many, drop the oldest."""
     seen = counts.setdefault(key, Count())
     seen.count += 1
     seen.last = when
@@ -224,7 +227,7 @@ def _note(counts: dict[K, Count], key: K, when: float, most: int) -> None:
 
 
 class KmsgCollector(Collector):
-    """Follows the kernel log and counts; GPU errors from NVML's events are exported here too."""
+    """Follows the kernel log and counts; also exports GPU errors from NVML's events."""
 
     def __init__(
         self,
@@ -247,14 +250,14 @@ class KmsgCollector(Collector):
         self._scope = OomScope()
         self._causes: OrderedDict[int, str] = OrderedDict()
         kept = self._file.load(load) if self._file is not None else None
-        # Of an earlier boot it is worth nothing: the log begins anew, and so do the counters.
+        # State of an earlier boot is of no use: the log begins again, and so do the counters.
         self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
         self._saved_at = float("-inf")
         log.last = self._state.sequence
         xids.restore(self._state.xids)
 
     def collect(self) -> Samples:
-        """Everything counted since boot, the records since the last call included."""
+        """All counts since boot, including the records since the last call."""
         self._remember_ranks()
         try:
             for record in self._log.read():
@@ -267,7 +270,7 @@ class KmsgCollector(Collector):
         return self._samples()
 
     def close(self) -> None:
-        """Save the place in the log and the counters."""
+        """Save the position in the log and the counters."""
         self._saved_at = float("-inf")
         self._save()
         self._log.close()

@@ -1,6 +1,6 @@
 """Parsers of single lines of the kernel log: GPU errors, out-of-memory kills, NFS servers.
 
-Plain functions over text.  The wording is that of the NVIDIA driver (`NVRM:`), of the kernel's
+The functions take text only.  The wording is that of the NVIDIA driver (`NVRM:`), of the kernel's
 mm/oom_kill.c and of its NFS client (fs/nfs, net/sunrpc/clnt.c).
 """
 
@@ -65,7 +65,7 @@ class SxidLine:
 
 
 def parse_sxid(text: str) -> SxidLine | None:
-    """The NVSwitch error that a line reports; lines with its details (Severity, Data) are none.
+    """The NVSwitch error that a line reports; lines with its details (Severity, Data) do not count.
 
     Wording: NVSWITCH_REPORT_FATAL and _NONFATAL of the driver's nvswitch error reporting, and
     "SXid Errors" of https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/.
@@ -80,14 +80,14 @@ _CONSTRAINT = re.compile(
 _KILLED = re.compile(
     r"(?:(Memory cgroup out of memory|Out of memory)[^:]*: )?Killed process (\d{1,10})\b"
 )
-# Before Linux 5.0 (and in RHEL 7 and 8) scope and group stand in lines of their own.
+# Before Linux 5.0 (and in RHEL 7 and 8) scope and group have lines of their own.
 _CHOSEN = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Kill process \d+ ")
 _TASK_IN = re.compile(r"Task in (\S+) killed as a result of limit of ")
 
 
 @dataclass(frozen=True, slots=True)
 class OomCause:
-    """Why the process `pid` is about to be killed: the cgroup it is in, empty where unknown."""
+    """Why process `pid` is about to be killed: its cgroup; empty if unknown."""
 
     pid: int
     cgroup: str
@@ -95,7 +95,7 @@ class OomCause:
 
 @dataclass(frozen=True, slots=True)
 class OomScope:
-    """What older kernels write before a kill: its scope, or the group of the process."""
+    """The line of older kernels before a kill: its scope, or the group of the process."""
 
     scope: str = ""
     cgroup: str = ""
@@ -105,7 +105,7 @@ class OomScope:
 class OomKill:
     """A process that was killed.
 
-    `scope` is cgroup (its own limit) or system; empty where an `OomScope` before it says so.
+    `scope` is cgroup (its own limit) or system; empty if an `OomScope` before it has it.
     """
 
     pid: int
@@ -115,8 +115,8 @@ class OomKill:
 def parse_oom(text: str) -> OomCause | OomScope | OomKill | None:
     """An out-of-memory kill, or its cause, which the kernel writes before it.
 
-    The child of a chosen process may be killed in its place (mm/oom_kill.c until 5.0): the line
-    with `Killed process` alone names who was.
+    Until Linux 5.0 (mm/oom_kill.c) the child of the chosen process may be killed instead: only the
+    line with `Killed process` names the victim.
     """
     if match := _CONSTRAINT.match(text):
         return OomCause(int(match[3]), match[2] or "")

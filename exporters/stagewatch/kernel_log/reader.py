@@ -1,4 +1,4 @@
-"""The kernel log as records, from `/dev/kmsg`, without ever waiting.
+"""The kernel log as records, from `/dev/kmsg`, without waiting.
 
 Format: Documentation/ABI/testing/dev-kmsg.  Each read gives one record,
 `priority,sequence,microseconds,flags[,...];text`, then lines that begin with a space.
@@ -38,9 +38,9 @@ class KernelRecord:
 
 
 class Kmsg:
-    """The log from a sequence number on.  An ordinary file works too, one record a line.
+    """The log from a sequence number on.  An ordinary file with one record per line works too.
 
-    Whoever has the privilege opens the kernel's own, where the agent has not: `privileged`.
+    If the agent may not open the kernel's log itself, `privileged` opens it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Kmsg:
     def read(self) -> Iterator[KernelRecord]:
         """The records since the last call, or since `last`.
 
-        Raises `SourceError` where the log may not be read or there is none.
+        Raises `SourceError` if the log may not be read or there is none.
         """
         if self._file is None:
             self._open()
@@ -72,7 +72,7 @@ class Kmsg:
             raw = self._next()
             if raw is None:
                 if newest is not None and self.last is not None and newest < self.last:
-                    self.last = newest  # numbers only grow: what was kept was none of this log's
+                    self.last = newest  # numbers only grow: the saved one is not from this log
                 return
             record = self._parse(raw)
             newest = newest if record is None else record.sequence

@@ -1,6 +1,6 @@
-"""Logs of ranks: which kinds of lines there are, and when each first and last came.
+"""Logs of ranks: the kinds of lines in them, with first and last times.
 
-`child` runs in the helper process: it finds the configured files, reads on in each (`file`, over
-rotations and floods) and counts what `patterns` match.  `collector` turns the counts into samples;
-open it first.
+`child` runs in the helper process: it looks for the configured files, reads their new lines
+(`file`, over rotations and floods) and counts those that `patterns` match.  `collector` turns the
+counts into samples; open it first.
 """

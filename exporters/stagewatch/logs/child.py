@@ -1,10 +1,10 @@
-"""Reads on in log files and counts lines of certain kinds, with the first and last time of each.
+"""Reads new lines of log files and counts certain kinds, with first and last times.
 
 Runs in a worker of the helper process, since logs lie on mounts that may not answer; standard
-library only.  What is kept between runs is the place in every file and the counts.
+library only.  Between runs it keeps the position in every file and the counts.
 
-However fast a file grows, a run reads only so much: where more has come, the beginning and the end
-of it, and what lies between is counted as skipped.  A line is looked at up to a limit.
+A run has a limit of bytes.  If a file grew by more, the run reads the start and the end of the new
+part, and counts the middle as skipped.  Only the first part of a long line is read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
     """One look at all files of a pattern.
 
     Arguments: pattern (a path with `{job_id}`, `{role}`, `{rank}`, `*`), patterns (user-defined,
-    `name=regex`; none for the known ones), line_labels (a regex with groups of those names),
-    max_files, max_bytes.  The result has `series`, one for each kind of line, `files`, one for
-    each label set, and totals.
+    `name=regex`; none for the known ones), line_labels (a regex whose groups have those names),
+    max_files, max_bytes.  The result has `series` (one per kind of line), `files` (one per label
+    set) and totals.
     """
     report.phase("read")
     reader = _Reader(arguments, leftover)
@@ -56,7 +56,7 @@ class _Reader:
         self._entries = 0
 
     def run(self, report: Report) -> dict[str, Any]:
-        """Read on in every file, the least behind first."""
+        """Read new lines of every file, the shortest backlog first."""
         found = self._find()
         files: dict[str, Any] = {}
         behind = []
@@ -110,8 +110,8 @@ class _Reader:
     def _new(self, names: dict[str, str], status: os.stat_result) -> dict[str, Any]:
         """A file not seen before.
 
-        What stood in it before the agent's start is not of now; and one that had another name is
-        read to its end under that one.
+        Lines from before the agent's start do not count.  A file that was renamed is read to its
+        end under the old name.
         """
         inode = [status.st_dev, status.st_ino]
         return {
@@ -125,7 +125,7 @@ class _Reader:
 
 
 def _file_labels(path: str, names: dict[str, str]) -> tuple[str, ...]:
-    """Job, role, rank, and the file's name where these do not tell it from others."""
+    """Job, role, rank; and the file's name if these are not unique."""
     own = tuple(names.get(name, "") for name in LABELS)
     return (*own, "" if names.get("rank") else printable(Path(path).name))
 
@@ -145,7 +145,7 @@ def _series(files: dict[str, Any]) -> Iterator[list[Any]]:
 
 
 def _written(files: dict[str, Any]) -> Iterator[list[Any]]:
-    """Labels and time of the last writing of every label set that files have by their path."""
+    """For every label set that paths give: the labels, and when a file was last written."""
     merged: dict[tuple[str, ...], float] = {}
     for path, file in files.items():
         labels = _file_labels(path, file["labels"])

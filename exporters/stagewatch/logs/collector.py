@@ -1,7 +1,7 @@
 """Kinds of lines in the logs of ranks, with the first and the last time of each.
 
-The first cause and the last symptom are often in different files: with 33 of them the first times
-say where to begin.  Off unless configured; the files are read by the helper process.
+The first cause and the last symptom are often in different files: the first times say where to
+begin. Off unless configured; the helper process reads the files.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ _PATH = ("path",)
 
 MATCHES = counter(
     "log_matches_total",
-    "Lines of a kind since the agent began to read; `file` is empty where the path tells the rank.",
+    "Lines of a kind since the agent began to read; `file` is empty if the path names the rank.",
     _LINE,
 )
 FIRST = gauge(
     "log_first_match_timestamp_seconds",
-    "Time of the first such line, as Unix time: what the line says, else when it was read.",
+    "Time of the first such line, as Unix time: the time in the line, else when the agent read it.",
     _LINE,
 )
 LAST = gauge("log_last_match_timestamp_seconds", "Time of the last such line.", _LINE)
 WRITTEN = gauge(
     "log_written_timestamp_seconds",
-    "When the file was last written: whether a rank that seems to hang still logs.",
+    "When the file was last written: it shows whether a rank that seems to hang still logs.",
     _FILE,
 )
 SKIPPED = counter(
     "log_skipped_bytes_total",
-    "Bytes passed over since too many came at once: errors in them are not seen.",
+    "Bytes skipped because too many came at once: the agent does not see errors in them.",
     _PATH,
 )
 LEFT_OUT = gauge(
     "log_files_left_out",
-    "Files beyond the limit, longest ago: their errors are not seen.",
+    "Files beyond the limit, the oldest ones: the agent does not see their errors.",
     _PATH,
 )
 STUCK = gauge(
     "log_stuck_seconds",
-    "How long the files have not let a reading get through; from the deadline on.",
+    "How long reading the files has hung, from the deadline on.",
     _PATH,
 )
 
 
 def path_pattern(value: Any) -> str:
-    """an absolute path in which {job_id}, {role}, {rank} stand for such names and * for any"""
+    """an absolute path with {job_id}, {role}, {rank} for those names and * for any"""
     found = text(value)
     known = all(found.count(f"{{{name}}}") <= 1 for name in PLACEHOLDERS)
     left = found
@@ -88,24 +88,23 @@ class LogsOptions:
 
     files: tuple[str, ...] = option(
         (),
-        "log files, as /logs/{job_id}/{role}_{rank}.log; what stands for the names in braces "
-        "become labels",
+        "log files, such as /logs/{job_id}/{role}_{rank}.log; the names in braces become labels",
         parse=listing(path_pattern),
     )
     patterns: tuple[str, ...] = option(
         (),
-        "what to count, as oom=out of memory; takes the place of "
+        "patterns to count, such as oom=out of memory; they replace "
         + ", ".join(pattern.name for pattern in KNOWN),
         parse=listing(line_pattern),
     )
     every: float = option(2.0, "time between two readings", parse=duration)
     deadline: float = option(
-        20.0, "time after which a reading is given up and its process killed", parse=duration
+        20.0, "timeout of a reading; its process is then killed", parse=duration
     )
 
 
 class LogsCollector(JobsCollector):
-    """Shows the lines that the helper has counted."""
+    """Exports the counts of the helper."""
 
     items = "file"
 
@@ -122,7 +121,7 @@ class LogsCollector(JobsCollector):
             return
         for *labels, written in result["files"]:
             out.add(WRITTEN, written, *labels)
-            for name in self._names:  # from 0, so that increase() sees the first line
+            for name in self._names:  # from 0, so that increase() counts the first line
                 out.add(MATCHES, 0, name, *labels)
         for *labels, count, first, last in result["series"]:
             out.add(MATCHES, count, *labels)
@@ -133,7 +132,7 @@ class LogsCollector(JobsCollector):
 
 
 def job(path: str, options: LogsOptions) -> JobSpec:
-    """What the helper is to do for one path."""
+    """The helper's task for one path."""
     return JobSpec(
         "stagewatch.logs.child:run",
         {
@@ -149,7 +148,7 @@ def job(path: str, options: LogsOptions) -> JobSpec:
 
 
 def collector(options: LogsOptions, helper: Helper) -> LogsCollector:
-    """Reads every file in a child of the helper process."""
+    """Reads all files in a child of the helper process."""
     return LogsCollector(
         helper.share("logs", {path: job(path, options) for path in options.files}),
         patterns=options.patterns,

@@ -1,7 +1,7 @@
-"""Reads on in one log file, over rotations, truncations, floods and endless lines.
+"""Reads new lines of one log file, over rotations, truncations, floods and endless lines.
 
-For workers of the helper process: standard library only.  The state of a file is a dictionary that
-JSON can hold: labels, inode, offset, in_long_line, written, counts.
+For workers of the helper process: standard library only.  The state of a file is a dictionary for
+JSON: labels, inode, offset, in_long_line, written, counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TIME = re.compile(
 
 
 class LogReader:
-    """Counts the lines that fit a pattern; keeps count of the bytes read and left out."""
+    """Counts the lines that match a pattern, and the bytes read and skipped."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LogReader:
         self._entries = entries
 
     def read_on(self, path: Path, file: dict[str, Any], status: os.stat_result, share: int) -> int:
-        """Read what has come since, over a rotation or a truncation; the bytes read."""
+        """Read the new part, over a rotation or a truncation; return the bytes read."""
         read = 0
         inode = [status.st_dev, status.st_ino]
         if file["inode"] != inode:
@@ -68,7 +68,8 @@ class LogReader:
         return read
 
     def _rotated(self, path: Path, inode: list[int]) -> Path | None:
-        """Where the file we were reading is now: beside, under a name that begins as it did."""
+        """The new path of the rotated file: in the same directory, with a name that begins the
+        same."""
         for entry in self._entries(path.parent):
             if entry.name.startswith(path.name) and entry.inode() == inode[1]:
                 return path.parent / entry.name
@@ -84,7 +85,7 @@ class LogReader:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return 0
-            if [status.st_dev, status.st_ino] != file["inode"]:  # exchanged meanwhile
+            if [status.st_dev, status.st_ino] != file["inode"]:  # replaced meanwhile
                 return 0
             return self._read_descriptor(descriptor, file, status.st_size, share)
         except OSError:
@@ -93,7 +94,7 @@ class LogReader:
             os.close(descriptor)
 
     def _read_descriptor(self, descriptor: int, file: dict[str, Any], size: int, share: int) -> int:
-        """All of it, or the first and the last half of the share."""
+        """Read all of it, or the first and the last part up to the limit."""
         share = max(share, 2 * MAX_PENDING)
         read = 0
         behind = size - file["offset"]
@@ -107,7 +108,7 @@ class LogReader:
         return read + self._lines(descriptor, file, size)
 
     def _lines(self, descriptor: int, file: dict[str, Any], until: int) -> int:
-        """Look at the lines up to a place; the last one only if it has an end."""
+        """Count the lines up to a position; the last one only if it is complete."""
         begin = file["offset"]
         while file["offset"] < until:
             wanted = min(READ, until - file["offset"])
@@ -122,7 +123,7 @@ class LogReader:
         return int(file["offset"] - begin)
 
     def _chunk(self, chunk: bytes, file: dict[str, Any]) -> int:
-        """Look at the whole lines of a chunk; the bytes that are done with."""
+        """Count the complete lines of a chunk; return their bytes."""
         begin = 0
         if file["in_long_line"]:
             begin = chunk.find(b"\n") + 1
@@ -134,7 +135,7 @@ class LogReader:
             quiet = time.time() - file["written"] > QUIET_SECONDS
             if len(chunk) - begin < MAX_PENDING and not (quiet and len(chunk) > begin):
                 return begin
-            end = len(chunk)  # a line without an end: its beginning says enough
+            end = len(chunk)  # a line without an end: its start is enough
             file["in_long_line"] = True
         lines = chunk[begin:end]
         for pattern in self._patterns:
@@ -159,7 +160,8 @@ class LogReader:
 
 
 def _time_in(line: bytes, now: float) -> float:
-    """The time a line begins with, as Unix time; `now` if it has none or an incredible one."""
+    """The time at the start of a line, as Unix time; `now` if there is none, or an impossible
+    one."""
     found = _TIME.search(line, 0, 96)
     if found is None:
         return now
@@ -170,7 +172,7 @@ def _time_in(line: bytes, now: float) -> float:
             offset = (int(hours or 0) * 3600 + int(minutes or 0) * 60) * (-1 if sign == b"-" else 1)
             stamp = naive.replace(tzinfo=timezone.utc).timestamp() - offset
         else:
-            stamp = naive.timestamp()  # as this node's clock shows it
+            stamp = naive.timestamp()  # in this node's time zone
     except (ValueError, OverflowError, OSError):
         return now
     stamp += float(b"0." + fraction) if fraction else 0.0

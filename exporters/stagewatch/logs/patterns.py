@@ -1,4 +1,4 @@
-"""What to look for in logs: named regular expressions, with words that make the search quick.
+"""The kinds of lines in logs: named regular expressions, with words that make the search fast.
 
 For workers of the helper process: standard library only.
 """
@@ -15,14 +15,14 @@ MAX_LINE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One kind of line.  With `words`, only lines that hold one of them are looked at."""
+    """One kind of line.  With `words`, only lines that contain one of them are searched."""
 
     name: str
     regex: re.Pattern[bytes]
     words: tuple[bytes, ...] = ()
 
     def lines(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
-        """Every line of a chunk that fits, once, with its place; in order."""
+        """The lines of a chunk that match, with their positions, in order."""
         last = -1
         for at in sorted(set(self._places(chunk))):
             if at <= last:
@@ -59,7 +59,7 @@ KNOWN = (
     ),
     _known(
         "nccl_timeout",
-        # From the last of the words on: a line of nothing but NCCL would be read 200 times.
+        # From the last word on: a line full of NCCL would otherwise be searched 200 times.
         rb"collective operation timeout|(?:NCCL|ProcessGroup)(?:(?!NCCL|ProcessGroup).){0,200}?"
         rb"[Tt]ime(?:d )?[- ]?[Oo]ut",
         b"NCCL",
@@ -103,7 +103,7 @@ KNOWN = (
 
 
 def user_pattern(text: str) -> Pattern:
-    """One out of `name=regular expression`.  Raises `ValueError`."""
+    """The pattern `name=regular expression`.  Raises `ValueError`."""
     name, equals, regex = text.partition("=")
     if not equals or not regex or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
         raise ValueError

@@ -46,7 +46,7 @@ def read_ports(sys: Path) -> Iterator[RdmaPort]:
     """Every port of every RDMA device."""
     for device in _entries(sys / "class" / "infiniband"):
         ports = _entries(device / "ports")
-        # Some drivers count for the device, or for both; that is the port's where it is the only.
+        # Some drivers count for the device, or for both; of a single port, those are its counts.
         shared = _read_counters(device / "hw_counters") if len(ports) == 1 else {}
         for port in ports:
             yield _port(device, port, shared)
@@ -101,8 +101,8 @@ _PORT = ("device", "port")
 
 INFO = gauge(
     "net_infiniband_info",
-    "1 for every RDMA port, with link layer, driver, model, board and firmware: what a "
-    "bad one differs in.",
+    "1 for every RDMA port, with link layer, driver, model, board and firmware, to compare a bad "
+    "port with good ones.",
     (*_PORT, "link_layer", "driver", "model", "board", "firmware"),
 )
 STATE = gauge(
@@ -112,7 +112,7 @@ STATE = gauge(
 )
 PHYSICAL_STATE = gauge(
     "net_infiniband_physical_state",
-    "1 for the physical state in force (linkup, polling, disabled ...): polling is a "
+    "1 for the physical state in force (linkup, polling, disabled ...): polling points to the "
     "cable or its far end.",
     (*_PORT, "state"),
 )
@@ -132,7 +132,7 @@ BYTES = counter("net_infiniband_bytes_total", "Bytes by direction.", (*_PORT, "d
 DOWNS = counter("net_infiniband_link_downs_total", "Times the link went down (link_downed).", _PORT)
 ERRORS = counter(
     "net_infiniband_errors_total",
-    "Errors, drops, repeats and time-outs, by the name of the kernel's counter.",
+    "Errors, drops, retransmissions and timeouts, by the name of the kernel's counter.",
     (*_PORT, "error"),
 )
 CONGESTION = counter(

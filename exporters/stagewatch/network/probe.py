@@ -1,4 +1,4 @@
-"""Configured names and endpoints, as this node finds them: DNS, TCP, TLS, HTTP."""
+"""Configured names and endpoints, as this node reaches them: DNS, TCP, TLS, HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Helper, JobSpec, JobState
 from stagewatch.core.collector import Declaration
 from stagewatch.core.config import duration, listing, option, text
-from stagewatch.core.exposition import Samples, counter, gauge
+from stagewatch.core.exposition import Samples, gauge
 
 MAX_TARGETS = 50
 MIN_INTERVAL = 1.0
@@ -30,12 +30,7 @@ SUCCESS = gauge(
 ERROR = gauge(
     "net_probe_error",
     "1 for the phase the last probe failed in, with the error: an errno, a resolver's EAI_ code, "
-    "certificate, tls, no_http, status_NNN, or deadline where it did not come back.",
-    ("target", "phase", "error"),
-)
-FAILURES = counter(
-    "net_probe_failures_total",
-    "Probes that failed, by phase and error: what clients of that service are told.",
+    "certificate, tls, no_http, status_NNN, or deadline if it never returned.",
     ("target", "phase", "error"),
 )
 
@@ -72,20 +67,18 @@ class ProbeOptions:
         (), "what to probe: dns:NAME, tcp:HOST:PORT, http://... or https://...", parse=targets
     )
     every: float = option(15.0, "time between two probes of a target", parse=duration)
-    timeout: float = option(5.0, "time a connection or an answer may take", parse=duration)
+    timeout: float = option(5.0, "timeout of a connection or an answer", parse=duration)
     deadline: float = option(
-        40.0, "time after which a probe is given up; resolvers alone may take 30s", parse=duration
+        40.0, "timeout of a probe; resolvers alone may take 30s", parse=duration
     )
 
 
 class ProbeCollector(JobsCollector):
-    """Shows how the last probe of each target went."""
+    """Shows the result of the last probe of every target."""
 
     items = "target"
 
     def show(self, out: Samples, name: str, state: JobState) -> None:
-        if state.kills:
-            out.add(FAILURES, state.kills, name, state.hung_phase, "deadline")
         if state.hung is not None:
             out.add(SUCCESS, 0, name)
             out.add(ERROR, 1, name, state.hung_phase, "deadline")
@@ -95,9 +88,6 @@ class ProbeCollector(JobsCollector):
             return
         for phase, seconds in result["seconds"].items():
             out.add(SECONDS, seconds, name, phase)
-        for failure, count in result["failures"].items():
-            phase, _, error = failure.partition(" ")
-            out.add(FAILURES, count, name, phase, error)
         failed = result.get("error")
         out.add(SUCCESS, int(failed is None), name)
         if failed is not None:
@@ -105,7 +95,7 @@ class ProbeCollector(JobsCollector):
 
 
 def job(target: str, options: ProbeOptions) -> JobSpec:
-    """What the helper is to do for one target."""
+    """The helper's task for one target."""
     return JobSpec(
         "stagewatch.network.probe_child:run",
         {"target": target, "timeout": options.timeout},

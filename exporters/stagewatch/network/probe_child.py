@@ -1,7 +1,7 @@
-"""A probe of one name or endpoint: look it up, connect, ask; every phase timed.
+"""A probe of one name or endpoint: looks it up, connects and asks, and times every phase.
 
 Runs in a worker of the helper process, since a resolver may block for half a minute; standard
-library only.  Errors are results here.
+library only.  Errors are results.
 """
 
 from __future__ import annotations
@@ -26,25 +26,18 @@ _RESOLVER_ERRORS = {
 
 
 class _Failed(Exception):
-    """With the name of an error as its text."""
+    """An error whose text is the name of its cause."""
 
 
-def run(
-    arguments: dict[str, Any], leftover: dict[str, int] | None, report: Report
-) -> dict[str, Any]:
-    """Probe `target` once, each step within `timeout` seconds; counts failures over all runs."""
+def run(arguments: dict[str, Any], leftover: object, report: Report) -> dict[str, Any]:
+    """Probe `target` once, each step within `timeout` seconds."""
     seconds: dict[str, float] = {}
-    failures = leftover or {}
     result: dict[str, Any] = {"seconds": seconds}
     probe = _Probe(arguments["target"], arguments["timeout"], seconds, report)
     try:
         probe.run()
     except (OSError, _Failed, ValueError) as error:
         result["error"] = {"phase": probe.phase, "error": _name(error)}
-        failure = f"{probe.phase} {_name(error)}"
-        failures[failure] = failures.get(failure, 0) + 1
-        report.keep(failures)
-    result["failures"] = failures
     return result
 
 
@@ -95,7 +88,8 @@ class _Probe:
         return found
 
     def _connect(self, stack: ExitStack, addresses: list[Any]) -> socket.socket:
-        """To the first address: a failure of one is what is asked, not whether another works."""
+        """Connect to the first address: the probe is to show its failure, not whether another
+        works."""
         self._enter("connect")
         family, kind, protocol, _, address = addresses[0]
         connection = stack.enter_context(socket.socket(family, kind, protocol))
@@ -135,7 +129,7 @@ class _Probe:
 
 
 def _name(error: Exception) -> str:
-    """A short name, out of a limited set."""
+    """A short name of an error, from a limited set."""
     if isinstance(error, socket.gaierror):
         return _RESOLVER_ERRORS.get(error.errno or 0, "EAI_OTHER")
     if isinstance(error, TimeoutError):

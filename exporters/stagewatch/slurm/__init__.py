@@ -1,8 +1,8 @@
-"""The Slurm cluster: what the controller and accounting say of jobs, nodes and GPUs.
+"""The Slurm cluster: jobs, nodes and GPUs as the controller and accounting report them.
 
-A transport (transport/) asks Slurm, and hands its answers to the readers of model.py, which make
-records of them with the words of notation.py.  A cluster (cluster.py) keeps the last answer of each
-source, the collectors (collectors/) count them, and events/ turns them into counters that outlive
-the agent.  discovery.py lists the nodes for Prometheus.  node_jobs.py is the node agent's: which
-jobs a node has.  Open cluster.py first; agent.py has the list of collectors.
+A transport (transport/) asks Slurm; the readers of model.py turn its answers into records, with the
+parsers of notation.py. A cluster (cluster.py) keeps the last answer of every source, the collectors
+(collectors/) count them, and events/ keeps counters that outlive the agent. discovery.py lists the
+nodes for Prometheus. node_jobs.py belongs to the node agent: it finds the jobs of a node. Open
+cluster.py first; agent.py has the list of collectors.
 """

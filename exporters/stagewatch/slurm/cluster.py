@@ -1,7 +1,7 @@
-"""The cluster as the agent sees it: its sources, each of which many collectors share.
+"""The cluster as the agent sees it: its sources, which the collectors share.
 
-A source is one kind of data (the queue, the nodes, ...): fetched when it is due by whichever
-collector comes first, and its last good reading kept.
+A source is one kind of data (the queue, the nodes, ...). The first collector that needs it when it
+is due fetches it; the cluster keeps its last good reading.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from stagewatch.slurm.transport import SlurmClient
 T_co = TypeVar("T_co", covariant=True)
 
 SOON = 10.0
-"""Most seconds between the first failure of a source and its next try."""
+"""Longest pause in seconds after the first failure of a source."""
 MAX_BACKOFF = 60.0
-"""Most seconds between two tries of a source that keeps failing."""
+"""Longest pause in seconds between two tries of a source that keeps failing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T_co]):
-    """Data and when it was taken."""
+    """Data and its time."""
 
     data: T_co
     taken: float
@@ -41,13 +41,13 @@ class Reading(Generic[T_co]):
 
 
 def records_of(reading: Reading[Records[T_co]] | None) -> tuple[T_co, ...]:
-    """The records of a reading; none where there is no reading."""
+    """The records of a reading; none if there is no reading."""
     return reading.data.items if reading else ()
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """How a source does; `age` and `response` are in seconds."""
+    """The state of a source; `age` and `response` are in seconds."""
 
     name: str
     tried: bool
@@ -62,9 +62,9 @@ class SourceStatus:
 class Source(Generic[T_co]):
     """One kind of data about the cluster, fetched by the first reader and shared by all.
 
-    At most one fetch is under way.  `interval` is the time between two fetches, in seconds; `phase`
-    puts off the first one, so that sources of one controller do not all ask at once.  A source
-    with an interval of 0 is due at any time.  `reading` and `status` never wait.
+    At most one fetch runs at a time. `interval` is the time between two fetches, in seconds;
+    `phase` delays the first one, so that the sources do not all ask the controller at once. A
+    source with an interval of 0 is always due. `reading` and `status` never wait.
     """
 
     def __init__(
@@ -98,15 +98,14 @@ class Source(Generic[T_co]):
 
     @property
     def nothing(self) -> bool:
-        """Whether the last answer was that there is nothing of the kind."""
+        """Whether the last answer was `NoData`."""
         return self._response is not None and isinstance(self._error, NoData)
 
     def refresh(self) -> T_co:
-        """Return the data, fetched anew if it is due.
+        """Return the data; fetch it first if it is due.
 
-        Waits for a fetch that another thread has begun, at most as long as a fetch may take.
-        Raises what the last fetch raised (`SourceError`, `Stuck` or `NoData`), also while the
-        source is left alone after a failure.
+        Waits for another thread's fetch, at most one timeout. Raises what the last fetch raised
+        (`SourceError`, `Stuck` or `NoData`), also during the pause after a failure.
         """
         if self._begin(wait=True):
             self._try()
@@ -118,8 +117,8 @@ class Source(Generic[T_co]):
     def keep_fresh(self) -> Reading[T_co] | None:
         """Return the last good reading at once, and fetch in the background if it is due.
 
-        For collectors that need the data only beside their own; without an interval of its own a
-        source is fetched by `refresh` alone.
+        For collectors that need the data only as an addition; a source without an interval is
+        fetched only by `refresh`.
         """
         if self._interval and self._begin(wait=False):
             try:
@@ -129,7 +128,7 @@ class Source(Generic[T_co]):
         return self.reading
 
     def _begin(self, *, wait: bool) -> bool:
-        """Decide whether the caller fetches; with `wait`, after a fetch of another thread."""
+        """Decide whether the caller fetches; with `wait`, first wait for another thread's fetch."""
         with self._ended:
             if self._under_way:
                 if wait and not self._ended.wait_for(lambda: not self._under_way, self._timeout):
@@ -181,7 +180,7 @@ class Source(Generic[T_co]):
             self._due += self._interval * (floor((started - self._due) / self._interval) + 1)
 
     def _failed(self, started: float, error: StagewatchError) -> None:
-        """Schedule the next try: soon after the first failure, later after more of them."""
+        """Schedule the next try: soon after the first failure, later after more failures."""
         now = self._clock()
         self._in_a_row += 1
         self._failures += 1
@@ -197,21 +196,21 @@ TIMES = "how often Slurm is asked"
 
 @dataclass(frozen=True)  # without slots, since the agent's options inherit from it
 class Timing:
-    """The times at which the sources are asked, in seconds.
+    """The intervals of the sources, in seconds.
 
-    What comes after the nodes keeps to the cycles in which they are not asked for, so that no cycle
-    of 15 s puts more than 4 requests to the controller: 2 for the queue, and 2 for the nodes or 1
-    or 2 for the others.
+    The sources after the nodes use the cycles without them, so that no cycle of 15 s sends more
+    than 4 requests to the controller: 2 for the queue, and 2 for the nodes or 1 or 2 for the
+    others.
     """
 
     timeout: float = option(
         10.0,
-        "time after which a command or request to Slurm is given up; less than MessageTimeout",
+        "timeout of a command or request to Slurm; less than MessageTimeout",
         group=TIMES,
     )
     accounting_timeout: float = option(
         30.0,
-        "time after which sacct or sacctmgr is given up; slurmdbd may be slow without harm",
+        "timeout of sacct and sacctmgr; a slow slurmdbd does no harm",
         group=TIMES,
     )
     jobs_interval: float = option(15.0, "time between two readings of the queue", group=TIMES)
@@ -223,12 +222,12 @@ class Timing:
     ping_interval: float = option(60.0, "time between two pings of the controllers", group=TIMES)
 
     def phase(self, cycle: int) -> float:
-        """The beginning of an odd cycle, counted from 0: nodes are asked for in even ones."""
+        """The start of an odd cycle, counted from 0: even cycles ask for the nodes."""
         return self.diagnostics_interval / 2 * cycle
 
 
 class Cluster:
-    """The sources that all collectors share, and the events counted from them."""
+    """The sources that the collectors share, and the events counted from them."""
 
     def __init__(
         self,
@@ -265,16 +264,16 @@ class Cluster:
         )
 
     def gpu_claims(self) -> Source[Records[Claim]]:
-        """A further source, asked once a minute between two pings: which job has which GPUs."""
+        """An additional source, asked once a minute between two pings: which job has which GPUs."""
         return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(3))
 
     @property
     def sources(self) -> tuple[Source[object], ...]:
-        """Every source, in the order of their first questions."""
+        """All sources, in the order of their creation."""
         return tuple(self._sources)
 
     def close(self) -> None:
-        """End every question under way and save the counters, after the last collection."""
+        """Cancel all running requests and save the counters, after the last collection."""
         self._client.close()
         self.events.save(now=True)
 

@@ -1,4 +1,4 @@
-"""What the collectors of the Slurm agent share: its options, its cluster and the list of nodes."""
+"""What the collectors of the Slurm agent share: its options, the cluster and the list of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.slurm.transport import SlurmClient
-from stagewatch.slurm.transport.json import SlurmJsonCli
 from stagewatch.slurm.transport.text import SlurmCli
 
 
@@ -38,7 +37,7 @@ SLURMRESTD, DISCOVERY = "slurmrestd (--api rest)", "service discovery"
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions(Timing, AgentOptions):
-    """Options of `stagewatch slurm` as a whole; collectors add their own."""
+    """Options of `stagewatch slurm`; collectors add their own."""
 
     listen: tuple[str, int] = option(
         ("127.0.0.1", 9948),
@@ -47,9 +46,8 @@ class SlurmOptions(Timing, AgentOptions):
     )
     api: str = option(
         "text",
-        "how Slurm is asked: text (its commands; the cheapest), json (its commands with --json, "
-        "which tells each job's GPUs) or rest (slurmrestd)",
-        parse=one_of("text", "json", "rest"),
+        "how Slurm is asked: text (its commands) or rest (slurmrestd)",
+        parse=one_of("text", "rest"),
     )
     rest_url: str = option(
         "unix:/run/slurmrestd/slurmrestd.socket",
@@ -76,21 +74,18 @@ class SlurmOptions(Timing, AgentOptions):
     )
     sd_exporters: tuple[Exporter, ...] = option(
         (Exporter("stagewatch", 9947),),
-        "exporters that listen on every node, listed at /sd and /sd/NAME",
+        "exporters on every node, which /sd and /sd/NAME list",
         parse=listing(exporter),
         group=DISCOVERY,
     )
-    sd_dir: Path | None = option(
-        None, "directory to write NAME.json files for file_sd into", parse=path, group=DISCOVERY
-    )
 
     def title(self) -> str:
-        """What the status page calls the cluster."""
+        """The cluster's name on the status page."""
         name = self.cluster()
         return f"Cluster {name}" if name else os.uname().nodename
 
     def cluster(self) -> str:
-        """The cluster's name; empty where it is not known."""
+        """The cluster's name; empty if unknown."""
         return self.cluster_name or cluster_name(os.environ)
 
 
@@ -103,15 +98,14 @@ class SlurmContext:
     discovery: Discovery
 
     def close(self) -> None:
-        """End every question under way and save the counters."""
+        """Cancel all running requests and save the counters."""
         self.cluster.close()
 
 
 def _client(options: SlurmOptions) -> SlurmClient:
     if options.api == "text":
         return SlurmCli(prefix=options.bin_dir)
-    if options.api == "json":
-        return SlurmJsonCli(prefix=options.bin_dir)
+
     from stagewatch.slurm.transport.rest import HttpReader, SlurmRest
 
     def reader() -> HttpReader:
@@ -123,14 +117,9 @@ def _client(options: SlurmOptions) -> SlurmClient:
 
 
 def slurm_context(options: SlurmOptions) -> SlurmContext:
-    """Build the shared parts from the agent's options."""
+    """Build the context from the agent's options."""
     cluster = Cluster(_client(options), options, state_file=options.state_dir / "slurm.json")
-    discovery = Discovery(
-        options.sd_exporters,
-        cluster=options.cluster(),
-        memory=options.state_dir,
-        directory=options.sd_dir,
-    )
+    discovery = Discovery(options.sd_exporters, cluster=options.cluster(), memory=options.state_dir)
     return SlurmContext(options, cluster, discovery)
 
 
@@ -144,7 +133,7 @@ _CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*([\w.-]+)", re.IGNORECASE | r
 
 
 def cluster_name(environ: Mapping[str, str]) -> str:
-    """`ClusterName` of the slurm.conf that Slurm's commands use; empty if there is none to read."""
+    """`ClusterName` in the slurm.conf that Slurm's commands use; empty if there is no such file."""
     given = environ.get("SLURM_CONF")
     for place in (Path(given),) if given else _PLACES:
         try:

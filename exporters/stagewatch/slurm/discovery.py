@@ -1,17 +1,15 @@
-"""Tells Prometheus what to scrape: every node of the cluster, from the last good list.
+"""Service discovery for Prometheus: it lists every node of the cluster.
 
-Bodies are those of HTTP SD and of file_sd, which share one format:
-https://prometheus.io/docs/prometheus/latest/http_sd/
+The format is that of HTTP SD: https://prometheus.io/docs/prometheus/latest/http_sd/
 
-Only `cluster` and `node` are labels of their own.  What changes in a node's life (its partitions,
-state, GPU type) comes as `__meta_slurm_...` for relabelling: as a label it would end all of the
-node's series at each change, and begin others.
+Only `cluster` and `node` are labels.  What changes during a node's life (partitions, state, GPU
+type) comes as `__meta_slurm_...`, for relabelling: as a label it would start new series at each
+change.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
@@ -20,11 +18,8 @@ from typing import Any
 
 from stagewatch.core.context import Route
 from stagewatch.core.errors import NoData
-from stagewatch.core.files import write_atomically
 from stagewatch.core.state_file import StateFile, text
 from stagewatch.slurm.model import Node
-
-log = logging.getLogger(__name__)
 
 JSON = "application/json"
 
@@ -42,7 +37,7 @@ class Exporter:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A node, as far as discovery needs it; this much is kept on disk."""
+    """The part of a node that discovery needs and saves."""
 
     node: str
     address: str
@@ -53,7 +48,7 @@ class Target:
 
 
 def targets_of(nodes: Iterable[Node]) -> tuple[Target, ...]:
-    """The nodes to scrape, in natural order, without those of the state FUTURE."""
+    """The nodes to scrape, in natural order, without nodes in the state FUTURE."""
     targets = [
         Target(
             node=node.name,
@@ -70,12 +65,12 @@ def targets_of(nodes: Iterable[Node]) -> tuple[Target, ...]:
 
 
 def natural(name: str) -> tuple[tuple[str, int], ...]:
-    """A sort key by which n9 comes before n10."""
+    """A sort key that puts n9 before n10."""
     return tuple((text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d{0,18})", name))
 
 
 def body(cluster: str, targets: Iterable[Target], exporters: Iterable[Exporter]) -> bytes:
-    """The target groups of some exporters, as Prometheus reads them."""
+    """The target groups of some exporters, in Prometheus' format."""
     exporters = tuple(exporters)
     groups = [
         {
@@ -101,16 +96,16 @@ def _address(host: str, port: int) -> str:
 
 
 def _listed(values: Iterable[str]) -> str:
-    """`,a,b,` can be matched by `.*,a,.*` whatever comes before and after."""
+    """Returns `,a,b,`, so that `.*,a,.*` matches at any position."""
     joined = ",".join(values)
     return f",{joined}," if joined else ""
 
 
 class Discovery:
-    """The last good list of the cluster's nodes, ready to be served, and its files.
+    """The last good list of the cluster's nodes, ready to be served.
 
-    `memory` is the directory of the list that outlives the agent: an agent that starts while the
-    controller is down must not tell Prometheus that there are no nodes.
+    `memory` is the directory of the file that keeps the list over a restart: an agent that starts
+    while the controller is down must not tell Prometheus that there are no nodes.
     """
 
     def __init__(
@@ -119,18 +114,18 @@ class Discovery:
         *,
         cluster: str = "",
         memory: Path | None = None,
-        directory: Path | None = None,
     ) -> None:
         self.cluster = cluster
         self.targets: tuple[Target, ...] | None = None
-        """The nodes to scrape; `None` until the controller has answered once."""
+        """The nodes to scrape; `None` until there is a list."""
         self._exporters = tuple(exporters)
-        self._memory = memory / "discovery.json" if memory else None
-        self._directory = directory
+        self._file: StateFile | None = None
+
         self._bodies: dict[str, bytes] = {}
-        self._said = ""
-        if self._memory is not None:
-            self._recall(self._memory)
+        if memory is not None:
+            lost = "the controller is asked again"
+            self._file = StateFile(memory / "discovery.json", lost=lost, make_directory=True)
+            self._file.load(self._load)
 
     def routes(self) -> Mapping[str, Route]:
         """`/sd` for all exporters, `/sd/NAME` for one of them."""
@@ -141,10 +136,10 @@ class Discovery:
         return {path: self._route(name) for path, name in paths.items()}
 
     def update(self, targets: tuple[Target, ...]) -> None:
-        """Take a new list; files are written only where something changed."""
+        """Take a new list; it is saved where it has changed."""
         if self.targets != targets:
             self._render(targets)
-            self._write_files()
+            self._save()
 
     def _route(self, name: str) -> Route:
         def answer() -> tuple[str, bytes]:
@@ -163,34 +158,13 @@ class Discovery:
         self._bodies = bodies
         self.targets = targets
 
-    def _write_files(self) -> None:
-        files: dict[Path, bytes] = {}
-        if self._memory is not None:
-            kept = {self.cluster: list(map(astuple, self.targets or ()))}
-            files[self._memory] = json.dumps(kept, separators=(",", ":")).encode()
-        if self._directory is not None:
-            for exporter in self._exporters:
-                files[self._directory / f"{exporter.name}.json"] = self._bodies[exporter.name]
-        for path, data in files.items():
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, data, mode=0o644)  # Prometheus is another user
-            except OSError as error:
-                self._say(f"{path} cannot be written: {error.strerror}")
-                return
-        self._said = ""
+    def _save(self) -> None:
+        if self._file is not None:
+            self._file.save({self.cluster: list(map(astuple, self.targets or ()))})
 
-    def _recall(self, memory: Path) -> None:
-        def targets(kept: Any) -> None:
-            if (saved := kept.get(self.cluster)) is not None:
-                self._render(tuple(map(_from_json, saved)))
-
-        StateFile(memory, lost="the controller is asked anew").load(targets)
-
-    def _say(self, message: str) -> None:
-        if message != self._said:
-            log.warning("service discovery: %s", message)
-            self._said = message
+    def _load(self, saved: Any) -> None:
+        if (targets := saved.get(self.cluster)) is not None:
+            self._render(tuple(map(_from_json, targets)))
 
 
 def _from_json(saved: Any) -> Target:

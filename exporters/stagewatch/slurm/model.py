@@ -1,11 +1,10 @@
-"""What Slurm's records are read into: one shape for text, JSON and REST of every version.
+"""The records of Slurm, in one form for the commands and slurmrestd of every version.
 
-Every transport hands over its records under the JSON's names of fields, with values in any of the
-shapes that Slurm has for them, from 22.05 (OpenAPI v0.0.36) to 26.05 (data_parser v0.0.45) and in
-its text: a number that may be unset is `7`, `null`, `"7"`, `"N/A"` or
-`{"set": true, "infinite": false, "number": 7}`; a state is `"RUNNING"` or `["RUNNING",
-"COMPLETING"]`; a list is a list or one string with commas.  Fields that are not known are passed
-over.  Times are Unix seconds; `None` where Slurm does not know.
+Every transport passes records with the field names of the JSON and values in any of Slurm's forms,
+from 22.05 (OpenAPI v0.0.36) to 26.05 (data_parser v0.0.45) and in its text: a number that may be
+unset is `7`, `null`, `"7"`, `"N/A"` or `{"set": true, "infinite": false, "number": 7}`; a state is
+`"RUNNING"` or `["RUNNING", "COMPLETING"]`; a list is a list or one string with commas.  Unknown
+fields are ignored.  Times are Unix seconds; `None` if Slurm does not know them.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from stagewatch.slurm.notation import (
 )
 
 Claim = tuple[int, str, tuple[int, ...]]
-"""Which GPUs of which node a job says it has: job id, node, indices.  To be checked."""
+"""A job's claim to GPUs of a node: job id, node, indices. To be checked."""
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Records(Generic[T_co]):
-    """The records of one answer, and how many of them could not be read."""
+    """The records of one answer, and the number of unreadable ones."""
 
     items: tuple[T_co, ...]
     malformed: int = 0
@@ -48,13 +47,13 @@ class Records(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the controller lists it; an array's pending tasks are one record."""
+    """A job in the controller's list; an array's pending tasks are one record."""
 
     job_id: int
     array_job_id: int | None
     """The array's own id, for its tasks."""
     tasks: int
-    """How many jobs this record stands for: the pending tasks of an array, else 1."""
+    """How many jobs this record represents: the pending tasks of an array, else 1."""
     state: str
     reason: str
     """Why it is pending, as a bounded name; empty in other states."""
@@ -64,7 +63,7 @@ class Job:
     account: str
     node_list: str
     gpus: GpuCounts
-    """Held by one task if running, asked for if pending."""
+    """GPUs that one task holds if running, or requests if pending."""
     submit: int | None
     eligible: int | None
     start: int | None
@@ -73,15 +72,15 @@ class Job:
     exit_code: int = 0
     signal: int = 0
     gpus_per_node: GpuCounts = ()
-    """What it asked for on each of its nodes, if it asked so."""
+    """The GPUs that it requested per node, if it did."""
     gres_detail: tuple[str, ...] = ()
-    """For each of its nodes what it holds there, if the source says (`gpu:h200:2(IDX:0-1)`)."""
+    """What it holds on each of its nodes, if the source says so (`gpu:h200:2(IDX:0-1)`)."""
     preempted: int | None = None
     """When Slurm chose it for preemption and signalled it: it may still use its grace time."""
 
     @property
     def partition(self) -> str:
-        """The first of its partitions: where it runs, if it does."""
+        """Its first partition; if it runs, it runs there."""
         return self.partitions[0] if self.partitions else ""
 
 
@@ -99,8 +98,6 @@ class Node:
     reason: str
     reason_user: str
     reason_time: int | None
-    boot_time: int | None
-    slurmd_start_time: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +111,17 @@ class RpcCount:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
-    """The controller's own account of itself (`sdiag`)."""
+    """The controller's own statistics (`sdiag`)."""
 
     values: Mapping[str, float]
-    """By the JSON's names; times in seconds."""
+    """By JSON name; times in seconds."""
     by_type: tuple[RpcCount, ...] = ()
     by_user: tuple[RpcCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """One slurmctld as `scontrol ping` finds it."""
+    """One slurmctld in the answer of `scontrol ping`."""
 
     host: str
     role: str
@@ -143,7 +140,7 @@ class EndedJob:
     signal: int
     partition: str
     submit: int
-    """When it was submitted or requeued: with the id, what tells one run from another."""
+    """When it was submitted or requeued; together with the id it identifies a run."""
     eligible: int | None
     start: int | None
     """`None` if it never started."""
@@ -152,7 +149,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """A period in which a node could not be used, from accounting; `end` is open while it lasts."""
+    """A period in which a node was unusable, from accounting; `end` is None while it lasts."""
 
     node: str
     state: str
@@ -162,7 +159,7 @@ class NodeEvent:
 
 
 Object = Mapping[str, Any]
-"""A record under the names that Slurm's JSON has for its fields."""
+"""A record with the field names of Slurm's JSON."""
 
 _UNSET = frozenset((0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF))
 """NO_VAL and INFINITE in 32 and 64 bits, as old versions print some of them."""
@@ -170,7 +167,7 @@ _NOTHING = frozenset(("", "N/A", "NONE", "None", "Unknown", "UNKNOWN", "(null)",
 
 
 def number(value: Any) -> int | None:
-    """A whole number, of `4-8` the least; `None` where it is unset, infinite or none at all."""
+    """A whole number, or the lower one of `4-8`; `None` if it is unset, infinite or no number."""
     if isinstance(value, str):
         head, dash, most = (value, "", "") if value.isdecimal() else value.partition("-")
         if not head.isdecimal() or len(head) > 19 or (dash and not most.isdecimal()):
@@ -193,7 +190,7 @@ def moment(value: Any) -> int | None:
 
 
 def text(value: Any) -> str:
-    """A string; empty for anything else, and for the words that stand for nothing."""
+    """A string; empty for other values, and for words such as N/A."""
     return value if isinstance(value, str) and value not in _NOTHING else ""
 
 
@@ -221,14 +218,14 @@ def inner(value: Any, *path: str) -> Any:
 
 
 def objects(value: Any) -> Iterator[Object]:
-    """The objects of a list, without other values in it."""
+    """The objects in a list; other values are ignored."""
     return (
         (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
     )
 
 
 def exit_status(value: Any) -> tuple[int, int]:
-    """Exit code and signal: of `code:signal`, a raw wait status, or an object."""
+    """Exit code and signal, from `code:signal`, a raw wait status, or an object."""
     if isinstance(value, dict) and "return_code" in value:
         signal = value.get("signal")
         signal_number = number(inner(signal, "id")) or number(inner(signal, "signal_id"))
@@ -246,7 +243,7 @@ T = TypeVar("T")
 def read_all(
     records: Iterable[Any], read: Callable[[Any], T | None], malformed: int = 0
 ) -> Records[T]:
-    """Read each record, and count those that cannot be read; `None` is none of the kind."""
+    """Read all records, and count unreadable ones; a reader returns `None` to skip a record."""
     items: list[T] = []
     for record in records:
         try:
@@ -260,7 +257,7 @@ def read_all(
 
 
 def required(value: int | None) -> int:
-    """The number, which must be there.  Raises `ValueError`."""
+    """The number. Raises `ValueError` for `None`."""
     if value is None:
         raise ValueError("a number that must be there is not")
     return value
@@ -271,7 +268,8 @@ def _job_state(value: Any) -> str:
 
 
 def read_job(record: Object, tasks: int | None = None) -> Job:
-    """A job of the queue; `tasks` is how many it stands for, where its own list does not say."""
+    """A job of the queue; `tasks` is the number of tasks that it represents, if the record does "
+    "not say."""
     shown = _job_state(record["job_state"])
     exit_code, signal = exit_status(record.get("exit_code"))
     array = number(record.get("array_job_id")) or None
@@ -303,7 +301,7 @@ def read_job(record: Object, tasks: int | None = None) -> Job:
 
 
 def tasks_of(task_list: str) -> int:
-    """The number of tasks in a list, also in one that was cut short (`1,3,5...`); 1 for none."""
+    """The number of tasks in a list, even if it was cut short (`1,3,5...`); 1 for no list."""
     try:
         return array_tasks(task_list.removesuffix("...").rstrip(",-"))
     except ValueError:
@@ -344,13 +342,11 @@ def read_node(record: Object) -> Node:
         reason=reason,
         reason_user=text(record.get("reason_set_by_user")) if given else "",
         reason_time=moment(record.get("reason_changed_at")) if given else None,
-        boot_time=moment(record.get("boot_time")),
-        slurmd_start_time=moment(record.get("slurmd_start_time")),
     )
 
 
 def _node_gpus(record: Object) -> tuple[NodeGpus, ...]:
-    """The GPUs by GRES, or by the TRES in use where a version does not tell the GRES in use."""
+    """The GPUs by GRES, or by the TRES in use if a version does not show the GRES in use."""
     used = text(record.get("gres_used"))
     gpus = node_gpus(text(record.get("gres")), used)
     if used or not gpus:

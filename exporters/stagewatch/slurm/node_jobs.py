@@ -1,17 +1,17 @@
-"""What a node itself tells of its Slurm jobs: by its cgroups, and by what the prolog wrote down.
+"""The Slurm jobs of this node, from its cgroups and from the prolog's files.
 
-The contract with the rooms of GPUs and of the kernel log: `parse_slurm_cgroup` of a process' path,
-`SlurmCgroups` for every job that has a cgroup, `read_prolog` for the GPUs that Slurm gave.
+The interface for `gpu` and `kernel_log`: `parse_slurm_cgroup` for a process' path, `SlurmCgroups`
+for all jobs with a cgroup, `read_prolog` for the GPUs that Slurm allocated.
 
-Slurm names its cgroups by job, and from 26.05 on optionally by SLUID, an id that no path alone can
-turn into a job number (https://slurm.schedmd.com/cgroup_v2.html); either may carry a node's name,
-where several slurmd share a machine:
+Slurm names its cgroups by job, and from 26.05 on optionally by SLUID, an id that does not reveal
+the job number (https://slurm.schedmd.com/cgroup_v2.html); both may contain a node's name, if
+several slurmd share a machine:
 
 v2   /sys/fs/cgroup/system.slice/[NODE_]slurmstepd.scope/{job_540|sSLUID}/step_0/user/task_0
 v1   /sys/fs/cgroup/devices/slurm[_NODE]/uid_1000/job_540/step_0/task_0
 
-Only v1 lists a job's devices, and where the root may use every device (as it may on every usual
-node) the kernel writes `a *:* rwm` for a confined job too.
+Only v1 lists a job's devices. If the root cgroup may use every device, as on most nodes, the kernel
+writes `a *:* rwm` even for a confined job.
 
 The prolog (`deploy/slurm/`) writes one file per job into a directory that only root writes, named
 by the job id::
@@ -21,8 +21,8 @@ by the job id::
     devices=GPU-...,MIG-...     UUIDs, where Slurm gives MIG instances
     started=1732458600          Unix time
 
-The epilog removes it.  A file `.in-use` says that the prolog does its part, also while there is no
-job; a directory without it and without jobs says nothing.
+The epilog removes the file. A file `.in-use` shows that the prolog is configured even while there
+is no job; a directory without it and without jobs shows nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SlurmCgroup:
 
 
 def parse_slurm_cgroup(path: str) -> SlurmCgroup | None:
-    """The job that a cgroup path belongs to; None for a path that is not Slurm's."""
+    """The job of a cgroup path; None for a path that is not Slurm's."""
     if not _OURS.search(path):
         return None
     step = _STEP.search(path)
@@ -71,14 +71,14 @@ MAX_DIRECTORIES = 4096
 
 @dataclass(frozen=True, slots=True)
 class CgroupJob:
-    """One job; `job_id` is empty where its directory is named by SLUID."""
+    """One job; `job_id` is empty if its directory is named by SLUID."""
 
     job_id: str
     sluid: str
     path: Path
 
     def minors(self) -> frozenset[int]:
-        """The minor numbers of the GPUs that its device list names; empty where it tells none."""
+        """The minor numbers of the GPUs in its device list; empty if it names none."""
         try:
             lines = (self.path / "devices.list").read_text().splitlines()
         except OSError:
@@ -95,7 +95,7 @@ class CgroupJob:
         return frozenset(minors - CONTROL_MINORS)
 
     def pids(self) -> Iterator[tuple[str, int]]:
-        """Its processes, each with its step."""
+        """Its processes with their steps."""
         for directory, names, files in _walk(self.path):
             names.sort(key=lambda name: name == "step_extern")  # it holds no program of the job
             if "cgroup.procs" not in files:
@@ -108,13 +108,13 @@ class CgroupJob:
 
 
 class SlurmCgroups:
-    """Looks for jobs below one mount point, usually `/sys/fs/cgroup`."""
+    """Finds jobs below one mount point, usually `/sys/fs/cgroup`."""
 
     def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
         self._root = root
 
     def jobs(self) -> list[CgroupJob] | None:
-        """Every job that has a cgroup; None where Slurm does not use cgroups on this node."""
+        """All jobs with a cgroup; None if Slurm does not use cgroups on this node."""
         roots = [*self._unified(), *self._legacy()]
         if not roots:
             return None
@@ -164,7 +164,7 @@ class PrologJob:
 
 
 def read_prolog(directory: Path) -> dict[str, PrologJob] | None:
-    """Jobs by id; None where the prolog is not in use.  Files of others than root are skipped."""
+    """Jobs by id; None if the prolog is not in use. Only files of root count."""
     try:
         entries = sorted(entry.name for entry in os.scandir(directory))
     except OSError:
@@ -203,7 +203,7 @@ def _prolog_job(job_id: str, text: str) -> PrologJob:
 
 
 def numbers(text: str) -> frozenset[int]:
-    """The GPUs of a list such as `0,1,4-7`, without parts that are no numbers."""
+    """The GPUs of a list such as `0,1,4-7`; other parts are ignored."""
     gpus: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
@@ -214,5 +214,5 @@ def numbers(text: str) -> frozenset[int]:
 
 
 def uuids(text: str) -> frozenset[str]:
-    """The UUIDs of GPUs and MIG instances of a list that may also hold numbers."""
+    """The UUIDs of GPUs and MIG instances in a list that may also hold numbers."""
     return frozenset(re.findall(r"(?:GPU|MIG)-[0-9a-fA-F-]{36}", text))

@@ -1,7 +1,7 @@
-"""How Slurm writes things: lists of numbers and hosts, GPUs, and the names of states and reasons.
+"""Parsers of Slurm's notations: lists of numbers and hosts, GPUs, names of states and reasons.
 
-TRES are `gres/gpu:h200=8`, GRES `gpu:h200:8(S:0-1)`, hosts `h[001-003,7],m1`.  Users can write some
-of it: lists have a largest size, and a name that is none comes out as UNKNOWN or `other`.
+TRES are `gres/gpu:h200=8`, GRES `gpu:h200:8(S:0-1)`, hosts `h[001-003,7],m1`.  Users control some
+of it: lists have a size limit, and an invalid name becomes UNKNOWN or `other`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain, islice
 
 GpuCounts = tuple[tuple[str, int], ...]
-"""GPUs by type in lower case, sorted; the type is empty where none was named."""
+"""GPUs by type in lower case, sorted; the type is empty if none was named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class NodeGpus:
     configured: int
     allocated: int
     indices: tuple[int, ...] = ()
-    """Indices of the allocated ones, where Slurm says."""
+    """Indices of the allocated GPUs, if Slurm says."""
 
 
 _ITEMS = re.compile(r"(?:[^,(\[]|\[[^\]]*\]|\([^)]*\))+")
-"""What stands between commas, but for those in brackets."""
+"""Items between commas; commas in brackets do not separate."""
 _SPAN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(?::(\d{1,18}))?")
 _MAX_INDEX = 4096
 MAX_HOSTS = 200_000
-"""A list that would give more is refused: users can write host lists."""
+"""A longer list is refused: users can write host lists."""
 _FEW = 256
-"""Names of a list that is kept among many; of longer ones hardly any are kept."""
+"""Longest list in the large cache; the cache of longer lists is small."""
 
 
 def spans(text: str) -> Iterator[range]:
@@ -48,12 +48,13 @@ def spans(text: str) -> Iterator[range]:
 
 @lru_cache(maxsize=4096)
 def array_tasks(text: str) -> int:
-    """How many tasks `3`, `0-9%2` or `1,4-20:4` stands for.  Raises `ValueError`."""
+    """The number of tasks in `3`, `0-9%2` or `1,4-20:4`.  Raises `ValueError`."""
     return sum(map(len, spans(text.partition("%")[0])))
 
 
 def expand_indices(text: str) -> tuple[int, ...]:
-    """The numbers of a list such as `0-2,5`; empty for any other text, and for one too long."""
+    """The numbers of a list such as `0-2,5`; empty for other text, and for a list that is too "
+    "long."""
     try:
         numbers = tuple(islice(chain.from_iterable(spans(text)), _MAX_INDEX + 1))
     except ValueError:
@@ -69,7 +70,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def _few(text: str) -> tuple[str, ...] | None:
-    """The names of a list of at most `_FEW`, of which many are kept in memory; else `None`."""
+    """The names of a list of at most `_FEW` names, with a large cache; else `None`."""
     names = tuple(islice(_names(text), _FEW + 1))
     return names if len(names) <= _FEW else None
 
@@ -92,7 +93,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def expand_or_none(text: str) -> tuple[str, ...]:
-    """The host names of a list; none of a text that is no list."""
+    """The host names of a list; none for other text."""
     try:
         return expand(text)
     except ValueError:
@@ -100,7 +101,7 @@ def expand_or_none(text: str) -> tuple[str, ...]:
 
 
 def _expand_item(item: str) -> Iterator[str]:
-    """One item, whose bracket groups (there may be several) multiply."""
+    """Expand one item; several bracket groups multiply."""
     before, bracket, rest = item.partition("[")
     ranges, _, after = rest.partition("]")
     if re.search(r"[\s\]]", before):
@@ -132,7 +133,7 @@ def count(text: str) -> int:
 def gpus_of_tres(text: str) -> GpuCounts | None:
     """The GPUs of a TRES list; `None` if it mentions none.
 
-    What `gres/gpu` counts beyond the typed entries is of no named type.
+    GPUs that `gres/gpu` counts beyond the typed entries have no type.
     """
     total: int | None = None
     typed: dict[str, int] = {}
@@ -169,9 +170,9 @@ def gpus_of_request(
     sockets: int,
     tasks: int,
 ) -> GpuCounts:
-    """The GPUs a job asks for, from its `--gpus...` options, where its TRES do not say.
+    """The GPUs that a job requests by its `--gpus...` options, if its TRES do not say.
 
-    `sockets` are those of a node, without which Slurm takes no --gpus-per-socket (sbatch(1)).
+    `sockets` is the number per node; Slurm requires it for --gpus-per-socket (sbatch(1)).
     """
     for text, times in (
         (per_job, 1),
@@ -192,8 +193,8 @@ def _counts(counts: Mapping[str, int]) -> GpuCounts:
 def node_gpus(configured: str, used: str) -> tuple[NodeGpus, ...]:
     """A node's GPUs by type, from its `Gres` and `GresUsed`.
 
-    A node whose configured types are used under no type (or the other way round) is kept honest:
-    the used count goes to the only type there is.
+    If the configured GPUs have a type and the used ones have none (or vice versa), the used count
+    goes to the only type.
     """
     have = {kind: number for kind, number, _ in _gpu_items(configured)}
     allocated: dict[str, int] = {}
@@ -210,7 +211,7 @@ def node_gpus(configured: str, used: str) -> tuple[NodeGpus, ...]:
 
 
 def _gpu_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-    """Type, count and indices of each GPU entry; entries of one type are added up.
+    """Type, count and indices of the GPU entries; entries of one type are summed up.
 
     Entries are `gpu:h200:2(IDX:3-4)`, `gres:gpu:2`, `gres/gpu=2` or `gpu`, which is one.
     """
@@ -230,7 +231,7 @@ def _gpu_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
 
 
 def held_of(gres: str) -> GpuCounts:
-    """The GPUs by type that `gpu:h200:2(IDX:3-4)` says a job has of a node."""
+    """The GPUs by type in `gpu:h200:2(IDX:3-4)`."""
     return tuple((kind, number) for kind, number, _ in _gpu_items(gres))
 
 
@@ -256,7 +257,7 @@ JOB_FLAGS = (
     "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED",
     "RESV_DEL_HOLD", "SIGNALING",
 )  # fmt: skip
-"""What squeue shows in place of the base state, the first that applies winning."""
+"""States that squeue shows instead of the base state; the first that applies wins."""
 
 NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED", "DOWN", "ERROR", "FUTURE", "UNKNOWN"})
 """Base states of nodes."""
@@ -289,7 +290,7 @@ _SUFFIXES |= {"%": "POWERING_DOWN", "$": "MAINTENANCE", "@": "REBOOT_REQUESTED"}
 _SUFFIXES |= {"^": "REBOOT_ISSUED", "-": "PLANNED"}
 
 _POWER = frozenset(["POWERED_DOWN", "POWERING_UP", "POWERING_DOWN", "POWER_UP", "POWER_DOWN"])
-"""A node with one of these does not respond on purpose."""
+"""A node with one of these is silent on purpose."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _SENTENCES = (
@@ -306,8 +307,8 @@ _SENTENCES = (
 def node_availability(state: str, flags: frozenset[str]) -> str | None:
     """The reason a node takes no new jobs: `down`, `fail` or `drain`; `None` if it takes them.
 
-    UNKNOWN is none of them: every idle node is so from a start of slurmctld until it has answered
-    it (sinfo(1)).  Its flags are kept, and one that is dead becomes NOT_RESPONDING.
+    UNKNOWN is none of them: after a start of slurmctld every idle node is UNKNOWN until it has
+    answered (sinfo(1)). It keeps its flags, and a dead node becomes NOT_RESPONDING.
     """
     if state in ("DOWN", "ERROR"):
         return "down"
@@ -418,13 +419,13 @@ _CLASSES = tuple(
         ),
     )
 )
-"""Beginnings of words, and whole words: `process` holds no roce, `amount` no mount."""
+"""Beginnings of words, and whole words: `process` must not match roce, nor `amount` mount."""
 REASON_CLASSES = (*(name for name, _ in _CLASSES), "none", "other")
 
 
 @lru_cache(maxsize=4096)
 def reason_class(reason: str) -> str:
-    """A coarse class for the free text that says why a node is out of service."""
+    """A coarse class of a node's reason, which is free text."""
     if not reason.strip() or reason.strip().lower() in ("none", "(null)", "unknown"):
         return "none"
     for name, pattern in _CLASSES:

@@ -1,7 +1,6 @@
 """Free space and a small write on configured mounts, each phase timed.
 
-Everything that touches a mount happens in the helper process, see `canary_child`; this collector
-only shows what the helper has.
+The helper process touches the mounts, see `canary_child`; this collector shows its results.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PHASE = ("mount", "phase")
 
 INFO = gauge(
     "io_canary_info",
-    "1 for every directory with a canary, with the mount it lies on at this moment.",
+    "1 for every directory with a canary, with the mount that it is on now.",
     ("mount", "mount_point", "fstype", "source"),
 )
 SECONDS = gauge(
@@ -35,8 +34,8 @@ SECONDS = gauge(
 )
 SUCCESS = gauge(
     "io_canary_success",
-    "1 if the last canary was written and read back unharmed, 0 if not or if it hangs; absent "
-    "where none was written.",
+    "1 if the last canary was written and read back intact, 0 if not or if it hangs; absent if "
+    "none was written.",
     _MOUNT,
 )
 ERROR = gauge(
@@ -47,14 +46,12 @@ ERROR = gauge(
 )
 STUCK = gauge(
     "io_canary_stuck_seconds",
-    "How long the mount has not let a canary get past this phase; from the deadline on, until a "
-    "canary ends again.",
+    "How long the canary has hung in this phase; from the deadline until a canary ends again.",
     _PHASE,
 )
 SKIPPED = gauge(
     "io_canary_skipped",
-    "1 while no canary is written, by reason: below_floor where less space is free than is to be "
-    "kept.",
+    "1 while no canary is written, by reason: below_floor if too little space is free.",
     ("mount", "reason"),
 )
 BANDWIDTH = gauge(
@@ -86,15 +83,17 @@ class CanaryOptions:
 
     mounts: tuple[Path, ...] = option(
         (),
-        "directories to write canaries in, best ones of their own that only the agent may write "
-        "to; their names are the label `mount`",
+        "directories to write canaries in, preferably separate ones that only the agent may write "
+        "to; the path is the label `mount`",
         parse=listing(absolute_path),
     )
     every: float = option(30.0, "time between two canaries", parse=duration)
     deadline: float = option(
-        20.0, "time after which a canary is given up and its process killed", parse=duration
+        20.0, "timeout of a canary; its process is then killed", parse=duration
     )
-    floor: int = option(1 << 30, "no canary where it would leave less space free", parse=size)
+    floor: int = option(
+        1 << 30, "free space that a canary must leave; with less, none is written", parse=size
+    )
     large_bytes: int = option(
         64 << 20, "size of the larger file that measures throughput; 0 for none", parse=size
     )
@@ -102,7 +101,7 @@ class CanaryOptions:
 
 
 class CanaryCollector(JobsCollector):
-    """Shows what the last canary on each mount went through."""
+    """Shows the results of the last canary on every mount."""
 
     items = "mount"
 
@@ -114,7 +113,7 @@ class CanaryCollector(JobsCollector):
         """What was last told of each directory, empty where its canary has worked since."""
 
     def collect(self) -> Samples:
-        """From memory and the mount table; no mount is touched."""
+        """Use memory and the mount table; touch no mount."""
         self._mounts = read_mounts(self._mountinfo)
         return super().collect()
 
@@ -147,7 +146,7 @@ class CanaryCollector(JobsCollector):
             out.add(BANDWIDTH, rate, name, direction)
 
     def _tell(self, name: str, trouble: str) -> None:
-        """Log what a canary has run into, once, and that it works again."""
+        """Log the problem of a canary once, and later that it works again."""
         if trouble == self._trouble.get(name, ""):
             return
         self._trouble[name] = trouble
@@ -158,7 +157,7 @@ class CanaryCollector(JobsCollector):
 
 
 def job(directory: Path, options: CanaryOptions) -> JobSpec:
-    """What the helper is to do in one directory."""
+    """The helper's task for one directory."""
     return JobSpec(
         "stagewatch.storage.canary_child:run",
         {
@@ -174,7 +173,7 @@ def job(directory: Path, options: CanaryOptions) -> JobSpec:
 
 
 def collector(options: CanaryOptions, helper: Helper, proc: Path) -> CanaryCollector:
-    """Looks at every mount in a child of the helper process."""
+    """Tests every mount in a child of the helper process."""
     jobs = {str(directory): job(directory, options) for directory in options.mounts}
     return CanaryCollector(
         helper.share("canary", jobs),

@@ -1,7 +1,7 @@
-"""The canary: a small file written, synced, read back and removed, every phase timed.
+"""The canary: writes, syncs, reads back and removes a small file, and times every phase.
 
-Runs in a worker of the helper process, since each of its calls may wait for ever; standard library
-only.  Errors are results here: which phase failed, and with which errno, is what is asked.
+Runs in a worker of the helper process, since any of its calls may block for ever; standard library
+only.  An error is a result: the phase that failed, and its errno.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MISMATCH = "mismatch"
 
 
 class _Failed(Exception):
-    """Reading back gave other bytes."""
+    """The file read back has other bytes."""
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
         due = large["begun"] is None or now - large["begun"] >= interval
         if arguments["large_bytes"] and due:
             large["begun"] = now
-            report.keep(large)  # before it begins: what hangs once is not tried on every run
+            report.keep(large)  # before it begins: if it hangs once, it is not tried on every run
             bandwidth = canary.large()
             if bandwidth is not None:
                 large["bandwidth"], large["measured"] = bandwidth, time.monotonic()
@@ -83,7 +83,7 @@ class _Canary:
             self.result["seconds"][name] = time.monotonic() - began
 
     def small(self) -> None:
-        """The canary itself, where there is room for it."""
+        """The canary itself, if there is room for it."""
         available = self._space()
         if available < self.floor + self.bytes:
             self.result["skipped"] = "below_floor"
@@ -107,7 +107,7 @@ class _Canary:
             self._remove()
 
     def large(self) -> dict[str, float] | None:
-        """Throughput of a larger file, in the same place and after the small one is gone."""
+        """Throughput of a larger file in the same place, after the small one is gone."""
         if "skipped" in self.result or self._space() < self.floor + self.large_bytes:
             return None
         content = os.urandom(CHUNK)
@@ -148,7 +148,7 @@ class _Canary:
         return written
 
     def clean(self) -> None:
-        """Remove what a failed run has left."""
+        """Remove the file of a failed run."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 self._remove()
@@ -170,8 +170,8 @@ class _Canary:
     def _create(self) -> int:
         """A new file, never one that somebody else put there.
 
-        The name is the same every time, so that a run that was killed leaves at most one file and
-        the next one removes it.  Where another user sits on the name, a random one is taken.
+        The name is always the same: a run that was killed leaves at most one file, and the next run
+        removes it.  If another user has a file of that name, the name is random.
         """
         node = re.sub(r"[^\w.-]", "_", os.uname().nodename)[:64]
         path = self.directory / f".stagewatch-canary-{node}"
@@ -199,8 +199,8 @@ def _write(descriptor: int, content: bytes) -> None:
 
 
 def _read(descriptor: int, limit: int) -> bytes:
-    """The file from its start.  On the descriptor it was written with: its name may by now stand
-    for somebody else's file."""
+    """Read the file from its start, through the descriptor that wrote it: another file may have the
+    name by now."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     parts = []
     while limit > 0 and (part := os.read(descriptor, min(CHUNK, limit))):
@@ -210,5 +210,5 @@ def _read(descriptor: int, limit: int) -> bytes:
 
 
 def _forget(descriptor: int) -> None:
-    """Ask for the pages to be dropped, so that reading goes to the storage and not the cache."""
+    """Ask the kernel to drop the pages, so that the storage is read and not the cache."""
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

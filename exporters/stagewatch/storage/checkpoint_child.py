@@ -1,7 +1,7 @@
-"""Looks through directories of checkpoints: the newest one, the one before, and what is left over.
+"""Looks through directories of checkpoints: the newest, the one before it, and leftovers.
 
-Runs in a worker of the helper process, since a directory may lie on a mount that does not answer;
-standard library only.  A look is bounded in time and in entries.  Symbolic links are not followed.
+Runs in a worker of the helper process, since a mount may not answer; standard library only.  A look
+has limits of time and of entries.  Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_DEPTH = 6
 
 
 class _Exhausted(Exception):
-    """The look has had its share of time or entries."""
+    """The look has reached its limit of time or entries."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class _Look:
         self._last_entry = self.entries + entries
 
     def expand(self, pattern: str) -> list[tuple[str, Path]]:
-        """The directories a pattern stands for, with their job, the last changed first."""
+        """The directories that match a pattern, with their job, the last changed first."""
         dated = []
         for names, path in matching(pattern, {"job": ".+"}, self._entries, files=False):
             job = names.get("job", names.get("*", "") if "{job}" not in pattern else "")
@@ -104,10 +104,10 @@ class _Look:
         return list(newest.items())
 
     def directory(self, directory: Path, known: dict[str, Any]) -> dict[str, Any] | None:
-        """What a directory of checkpoints holds; `None` without any.
+        """The checkpoints of a directory; `None` without any.
 
-        `known` is what was found there last: it tells whether the newest one grows, and how large
-        one was that has been removed or overwritten since.
+        `known` is the result of the last look.  It shows whether the newest checkpoint grows, and
+        the size of one that has been removed or overwritten since.
         """
         groups: dict[tuple[int, str], _Group] = {}
         temporary: list[tuple[Path, float]] = []
@@ -156,10 +156,10 @@ class _Look:
         found: dict[str, Any],
         known: dict[str, Any],
     ) -> dict[str, Any]:
-        """Whether a checkpoint that has ceased to grow is whole, looked at once.
+        """Whether a checkpoint that has stopped growing is whole; it is checked once.
 
-        `lacking` counts the files that are wrong and `lacks` tells the first; both are `None` where
-        nobody has looked, or could.
+        `lacking` counts the files that are wrong and `lacks` names the first; both are `None` if
+        the check was not made or failed.
         """
         if not self._verify or found["growing"] != 0:
             return {"lacking": None, "lacks": None, "looked": False}
@@ -179,7 +179,7 @@ class _Look:
     def _compare(
         self, found: dict[str, Any], before: _Group | None, known: dict[str, Any]
     ) -> dict[str, Any]:
-        """How the newest checkpoint relates to its predecessor and to the last look."""
+        """Compares the newest checkpoint with the one before it and with the last look."""
         same = known.get("name") == found["name"]
         changed = same and any(known[key] != found[key] for key in ("size", "files", "modified"))
         previous = {key: known.get(key) for key in ("previous_name", "previous_size")}
@@ -213,7 +213,7 @@ class _Look:
         return size, files, modified, temporary
 
     def _entries(self, directory: Path) -> Iterator[os.DirEntry[str]]:
-        """The entries of a directory, counted; one that may not be read has none."""
+        """The entries of a directory, counted; none if it may not be read."""
         try:
             with os.scandir(directory) as found:
                 for entry in found:

@@ -1,4 +1,4 @@
-"""Checkpoints in configured directories: a broken one shows before somebody needs it.
+"""Checkpoints in configured directories: shows a broken one before somebody needs it.
 
 The helper process looks through the directories, see `checkpoint_child`.
 """
@@ -28,7 +28,7 @@ STEP = gauge("io_checkpoint_step", "Step of the newest checkpoint, by its name."
 SIZE = gauge("io_checkpoint_size_bytes", "Size of the newest checkpoint.", _JOB)
 PREVIOUS_SIZE = gauge(
     "io_checkpoint_previous_size_bytes",
-    "Size of the checkpoint before the newest, also when it has been removed or overwritten since.",
+    "Size of the checkpoint before the newest, even if it has since been removed or overwritten.",
     _JOB,
 )
 MODIFIED = gauge(
@@ -53,39 +53,39 @@ TEMPORARY_MODIFIED = gauge(
 )
 LACKING = gauge(
     "io_checkpoint_lacking_files",
-    "Files of the newest checkpoint that are missing, cut short or cannot be read, once it has "
-    "ceased to grow; 0 if it is whole, absent where nobody has looked (option verify).",
+    "Files of the newest checkpoint that are missing, cut short or unreadable, once it no longer "
+    "grows; 0 if it is whole, absent if it was not verified (option verify).",
     _JOB,
 )
 LACKS = gauge(
     "io_checkpoint_lacks_info",
-    "1 with the first of those files and what is wrong with it; absent if there is none.",
+    "1 with the first bad file and what is wrong with it; absent if there is none.",
     (*_JOB, "lacks"),
 )
 COMPLETE = gauge(
     "io_checkpoint_scan_complete",
-    "1 if the last look got through all of the directory, 0 if it ran out of time or "
-    "entries: then a missing checkpoint proves nothing.",
+    "1 if the last look covered the whole directory, 0 if it ran out of time or entries: then a "
+    "missing checkpoint proves nothing.",
     _DIRECTORY,
 )
 SKIPPED = gauge(
     "io_checkpoint_scan_skipped_jobs",
-    "Jobs beyond the limit, longest ago: nothing is known of their checkpoints.",
+    "Jobs beyond the limit, the oldest ones: nothing is known about their checkpoints.",
     _DIRECTORY,
 )
 UNREADABLE = gauge(
     "io_checkpoint_scan_unreadable",
-    "Directories the agent may not read: nothing is known of their checkpoints.",
+    "Directories that the agent may not read: nothing is known about their checkpoints.",
     _DIRECTORY,
 )
 ERROR = gauge(
     "io_checkpoint_scan_error",
-    "1 with the errno if the directory could not be looked through at all.",
+    "1 with the errno if the directory could not be read at all.",
     (*_DIRECTORY, "error"),
 )
 STUCK = gauge(
     "io_checkpoint_scan_stuck_seconds",
-    "How long the directory has not let a look get through; from the deadline on.",
+    "How long looking through the directory has hung, from the deadline on.",
     _DIRECTORY,
 )
 
@@ -115,27 +115,26 @@ class CheckpointsOptions:
 
     directories: tuple[str, ...] = option(
         (),
-        "directories with checkpoints, as /scratch/{job}/checkpoints: {job} or else the last * "
-        "is the label job_id",
+        "directories with checkpoints, such as /scratch/{job}/checkpoints; {job}, or else the last "
+        "*, is the label job_id",
         parse=listing(pattern),
     )
     every: float = option(30.0, "time between two looks", parse=duration)
-    deadline: float = option(
-        60.0, "time after which a look is given up and its process killed", parse=duration
-    )
+    deadline: float = option(60.0, "timeout of a look; its process is then killed", parse=duration)
     verify: bool = option(
         False,
-        "look into a checkpoint once it is written: shards by its metadata, headers, ends of "
-        "files; for one or two nodes a directory, since each reads some KiB of every file",
+        "verify a checkpoint once it is written: shards by its metadata, headers, ends of files; "
+        "enable it on one or two nodes per directory, since every node reads some KiB of every "
+        "file",
     )
-    max_jobs: int = option(64, "jobs shown of one pattern, those that changed last")
+    max_jobs: int = option(64, "most jobs shown per pattern, those that changed last")
     max_age: float = option(
-        2 * 86400.0, "a job whose newest checkpoint is older is left out", parse=duration
+        2 * 86400.0, "leave out jobs whose newest checkpoint is older", parse=duration
     )
 
 
 class CheckpointsCollector(JobsCollector):
-    """Shows what the last look through each directory has found."""
+    """Shows the result of the last look through every directory."""
 
     items = "directory"
 
@@ -157,7 +156,7 @@ class CheckpointsCollector(JobsCollector):
 
 
 def job(directory: str, options: CheckpointsOptions) -> JobSpec:
-    """What the helper is to do for one pattern."""
+    """The helper's task for one pattern."""
     return JobSpec(
         "stagewatch.storage.checkpoint_child:run",
         {

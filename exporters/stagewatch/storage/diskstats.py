@@ -48,7 +48,7 @@ def read_disks(proc: Path) -> list[Disk]:
 
 
 def parse_diskstats(text: str) -> Iterator[Disk]:
-    """The devices of every line that can be understood."""
+    """The devices of all lines that can be parsed."""
     for line in text.split("\n"):
         fields = line.split()
         try:

@@ -1,6 +1,6 @@
 """How much this node waits for storage, and for what: pressure and disks.
 
-Parallel file systems publish no counters that an unprivileged agent could read; the canary measures
+Parallel file systems have no counters that an unprivileged agent can read; the canary measures
 those.
 """
 
@@ -21,13 +21,14 @@ _DISK = ("device", "operation")
 
 PRESSURE = counter(
     "io_pressure_seconds_total",
-    "Time in which tasks were stalled for want of a resource (cpu, memory, io): at least one "
+    "Time in which tasks were stalled for lack of a resource (cpu, memory, io): at least one task "
     "(some), or all that could run (full); from /proc/pressure.",
     ("resource", "kind"),
 )
 DISK_BUSY = counter(
     "io_disk_busy_seconds_total",
-    "Time the device had a request in flight; one that serves many at once is not full at 1.",
+    "Time the device had a request in flight; a device that serves many requests at once is not "
+    "saturated at 1.",
     ("device",),
 )
 DISK_OPERATIONS = counter(
@@ -44,7 +45,7 @@ DISK_BYTES = counter("io_disk_bytes_total", "Bytes of completed requests.", _DIS
 
 
 class IoCollector(Collector):
-    """The node as a whole; what single ranks read and write is `rank_io`'s."""
+    """The whole node; `rank_io` has the reads and writes of single ranks."""
 
     def __init__(self, proc: Path, sys: Path, *, exclude_disks: str = EXCLUDED_DISKS) -> None:
         self._proc = proc
@@ -61,7 +62,8 @@ class IoCollector(Collector):
         return out
 
     def _is_shown(self, name: str) -> bool:
-        """Whole devices: partitions are not in /sys/block, where `/` in a name is written `!`."""
+        """Whole devices, not partitions: those are not in /sys/block.  It writes `!` for `/` in a
+        name."""
         whole = (self._sys / "block" / name.replace("/", "!")).exists()
         return whole and not self._excluded.fullmatch(name)
 

@@ -1,11 +1,11 @@
 """NFS client statistics out of `/proc/<pid>/mountstats`.
 
-The file is made from counters in memory: reading it never asks a server, so it answers while every
-mount on it hangs.  Format: fs/nfs/super.c (nfs_show_stats), net/sunrpc/stats.c
-(rpc_clnt_show_stats) and the print_stats of each transport.
+The kernel makes the file from memory and asks no server, so it can be read while every mount hangs.
+Format: fs/nfs/super.c (nfs_show_stats), net/sunrpc/stats.c (rpc_clnt_show_stats) and the
+print_stats of each transport.
 
-An operation is counted when it *completes*: one that waits for a dead server for ever shows only
-as requests sent and never answered.
+An operation is counted when it *completes*.  One that waits for a dead server shows only as a
+request that was sent and never answered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Operation:
 
     @property
     def retransmissions(self) -> int:
-        """Requests sent again; a request given up unsent is counted but was not transmitted."""
+        """Requests sent again; a request dropped unsent counts as one but was not transmitted."""
         return max(0, self.transmissions - self.operations)
 
     def add(self, other: Operation) -> None:
@@ -73,7 +73,7 @@ class NfsMount:
     sent: int | None = None
     """Requests sent on all connections (nconnect makes several), repeats included."""
     received: int | None = None
-    """Replies that fitted a request."""
+    """Replies that matched a request."""
 
     @property
     def server(self) -> str:
@@ -84,7 +84,7 @@ class NfsMount:
 def read_mountstats(source: Path | int) -> list[NfsMount]:
     """The NFS mounts in a mountstats file; raises `SourceError` where it cannot be read.
 
-    A descriptor stays open and is read from its beginning, where the kernel writes the file anew.
+    A descriptor stays open and is read from its start: the kernel then writes the file anew.
     """
     try:
         with open(source, "rb", closefd=isinstance(source, Path)) as file:
@@ -96,9 +96,9 @@ def read_mountstats(source: Path | int) -> list[NfsMount]:
 
 
 def parse_mountstats(text: str) -> list[NfsMount]:
-    """Every NFS mount in the text, whatever of it can be understood.
+    """Every NFS mount in the text, with all values that can be parsed.
 
-    A mount point that is listed twice is mounted over: the later one is what its users see.
+    A mount point listed twice is mounted over: its users see the later one.
     """
     return list({mount.mount: mount for mount in _mounts(text)}.values())
 

@@ -1,7 +1,7 @@
-"""NFS mounts by what their requests cost, from the kernel's own counters.
+"""NFS mounts and the cost of their requests, from the kernel's own counters.
 
-Nothing here touches a mount: while a server is dead and every `stat` on it hangs, these counters
-can still be read, and its requests that stay unanswered are `sent - received`.
+Nothing here touches a mount: the counters can be read while a server is dead and every `stat`
+hangs. Its unanswered requests are then `sent - received`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ ERRORS = counter(
     "Operations that the server answered with an error; absent before Linux 5.3.",
     _OP,
 )
-RETRANSMISSIONS = counter("nfs_retransmissions_total", "Requests that were sent again.", _OP)
-TIMEOUTS = counter("nfs_timeouts_total", "Major time-outs: all retries of a request went by.", _OP)
-SENDS = counter("nfs_transport_requests_sent_total", "Requests sent, repeats included.", ("mount",))
+RETRANSMISSIONS = counter("nfs_retransmissions_total", "Requests that were retransmitted.", _OP)
+TIMEOUTS = counter("nfs_timeouts_total", "Major timeouts: all retries of a request failed.", _OP)
+SENDS = counter(
+    "nfs_transport_requests_sent_total", "Requests sent, retransmissions included.", ("mount",)
+)
 RECEIVES = counter(
-    "nfs_transport_replies_received_total", "Replies that fitted a request.", ("mount",)
+    "nfs_transport_replies_received_total", "Replies that matched a request.", ("mount",)
 )
 
 
@@ -61,17 +63,18 @@ class NfsOptions:
 
     operations: tuple[str, ...] = option(
         OPERATIONS,
-        f"operations shown one by one; all others are added up as {OTHER!r}",
+        f"operations with their own series; all others are summed up as {OTHER!r}",
         parse=listing(text),
     )
     process: str = option(
         "self",
-        "process whose mounts are shown; another user's, such as 1, needs the rights of that user",
+        "process whose mounts are shown; for another user's process, such as 1, the agent needs "
+        "that user's rights",
     )
     descriptor: int = option(
         0,
-        "open descriptor of a mountstats file, read instead of that of `process`; the entry point "
-        "of the image opens /proc/1/mountstats while it is root; 0 for none",
+        "open descriptor of a mountstats file, read instead of the one of `process`; the image's "
+        "entry point opens /proc/1/mountstats while it is root; 0 for none",
     )
 
 

@@ -1,7 +1,7 @@
-"""`stagewatch top`: the ranks of this node, or of a whole job, as they are at this moment.
+"""`stagewatch top`: the ranks of this node, or of a whole job, at this moment.
 
-A source looks again and again: `node` at the ranks of this node, by the judgement of `inspect`;
-`job` at all ranks of a job, as a Prometheus and the recording rules know them.  Either yields a
-`View`, which `rows` sorts, filters and lays out in columns that fit the terminal.  `screen` shows
-it and answers keys, by textual; nothing else imports that.  Open `rows` first.
+A source reads ranks again and again: `node` those of this node, judged as in `inspect`; `job` all
+ranks of a job, from a Prometheus with the recording rules.  Both yield a `View`.  `rows` sorts it,
+filters it and lays it out in columns that fit the terminal.  `screen` shows it and handles keys,
+with textual; nothing else imports that.  Open `rows` first.
 """

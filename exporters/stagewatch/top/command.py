@@ -1,25 +1,25 @@
-"""Shows what every rank is doing at this moment, and what is wrong, until q or Ctrl-C.
+"""Shows what every rank is doing right now, and what is wrong, until q or Ctrl-C.
 
-The verdict stands on top, then a line a rank, those at fault first.  The command needs no agent;
+The verdict is at the top, then a line per rank, ranks at fault first.  The command needs no agent;
 root, or the user of the ranks, sees the most.  With --prometheus it shows all ranks of JOB, on all
 its nodes.
 
-  <  >     sort by the column left or right of this one; clicking its title does as well
-  r        turn the order round
+  <  >     sort by the column to the left or right of this one; so does a click on a title
+  r        reverse the order
   /        show only ranks with these words in their job, role, rank, node, stage or class
-  e        the stacks of the rank under the cursor, and of its job's others, by py-spy
-  t        write the last events of its job into a file here, for https://ui.perfetto.dev
+  e        the stacks of the rank under the cursor, and of the other ranks of its job, by py-spy
+  t        write the last events of its job to a file here, for https://ui.perfetto.dev
   q        end, as Ctrl-C does
 
 ► marks the ranks at fault, ! those without progress for longer than their stage may take.  The bar
-of PROGRESS is full when that time is over; behind it stands the time since the last progress.
+of PROGRESS is full when that time is over; next to it is the time since the last progress.
 STEPS are counted over the last minute.  WORK/WAIT are the shares of that minute outside and inside
-of collectives: who waits least holds the others up.  A narrow terminal has fewer columns.  The
-colours are the terminal's own; NO_COLOR takes them away.
+of collectives: the rank that waits least holds the others up. A narrow terminal shows fewer
+columns. The colours are the terminal's own; NO_COLOR turns them off.
 
 exit status:
-  0  somebody ended it
-  1  it broke, which the last lines tell
+  0  the user ended it
+  1  it failed; the last lines say why
   2  an option cannot be used, or there is no terminal
 """
 
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show ranks until somebody ends it; returns the exit status."""
+    """Show ranks until the user ends it; returns the exit status."""
     from stagewatch.top.screen import Screen
 
     options = options_of(arguments, TopOptions, "top")
@@ -85,8 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in ("", "dumb"):
         raise ConfigError("top needs a terminal; for files and pipes: stagewatch inspect --watch 5")
     if not os.environ.get("NO_COLOR"):
-        os.environ.pop("NO_COLOR", None)  # an empty one counts as none
-    logging.disable()  # lines would go across the screen
+        os.environ.pop("NO_COLOR", None)  # an empty name counts as none
+    logging.disable()  # a log line would disturb the screen
     threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
     source = _source(options, server, arguments.job_id)
     with closing(source):
@@ -97,9 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _end_with_terminal(terminal: int) -> None:
-    """End this process once its terminal has hung up, which its signal may not do.
+    """End this process after its terminal has hung up; the signal alone may not end it.
 
-    Who writes to a terminal that nobody reads waits, and handles no signal meanwhile.
+    A process that writes to a terminal without a reader blocks, and handles no signal.
     """
     hung_up = select.poll()
     hung_up.register(terminal, 0)  # POLLHUP comes unasked
@@ -122,8 +122,9 @@ def _source(options: TopOptions, server: PrometheusOptions | None, job: str) -> 
 def _tracer(
     arguments: argparse.Namespace, options: TopOptions, server: PrometheusOptions | None
 ) -> Callable[[str], str]:
-    """What writes the trace of a job, as `stagewatch trace` does, and tells where."""
-    own = argparse.Namespace(config=arguments.config)  # flags are for the Prometheus alone
+    """A function that writes the trace of a job, as `stagewatch trace` does, and returns its
+    path."""
+    own = argparse.Namespace(config=arguments.config)  # the flags are only for the Prometheus
     asked = replace(
         options_of(own, TraceOptions, "trace"),
         record_dir=options.record_dir,

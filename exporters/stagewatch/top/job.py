@@ -1,4 +1,4 @@
-"""Looks at all ranks of a job, on all its nodes, as a Prometheus knows them."""
+"""Reads all ranks of a job, on all its nodes, from a Prometheus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Key = tuple[str, ...]
 
 
 class JobSource:
-    """The ranks of one job that node agents show and a server scrapes."""
+    """The ranks of one job, as scraped from the node agents."""
 
     def __init__(self, api: PrometheusApi, job: str, limits: Limits = DEFAULT) -> None:
         self._limits = limits
@@ -29,7 +29,7 @@ class JobSource:
         self._job = job
 
     def look(self) -> View:
-        """The ranks now.  Raises `SourceError` where the server does not answer."""
+        """The ranks now.  Raises `SourceError` if the server does not answer."""
         now = time.time()
         story = tell(self._api, self._job, now, self._limits, before=())
         steps = select("rl_rank_step", job_id=self._job)
@@ -63,7 +63,7 @@ class JobSource:
         return View(sentences, rows)
 
     def stacks(self, row: Row) -> str:
-        """Where the ranks are in the user's code, which agents show of a job that looks stalled."""
+        """The ranks' places in the user's code; agents export them for a job that looks stalled."""
         frames = self._api.query(select("rl_rank_stack_frame_info", job_id=self._job))
         frames.sort(key=lambda one: (_key(one)[2:] != (row.role, row.rank), _key(one)))
         lines = [

@@ -1,4 +1,4 @@
-"""Looks at the ranks of this node, by the judgement of `stagewatch inspect`."""
+"""Reads the ranks of this node and judges them as `stagewatch inspect` does."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _Key = tuple[str, str, int, int]
 
 
 class StepRates:
-    """Counts the steps of each rank that it is shown again and again."""
+    """Counts the steps of ranks over repeated looks."""
 
     def __init__(self) -> None:
         self._steps: dict[_Key, deque[tuple[float, int]]] = {}
 
     def per_second(self, ranks: Sequence[RankFacts], now: float) -> dict[_Key, float]:
-        """By rank, as of now; without those of which no two steps have been seen."""
+        """By rank, as of now; without ranks that have not made two steps."""
         before, self._steps = self._steps, {}
         rates = {}
         for rank in ranks:
             if rank.step is None:
                 continue
             steps = self._steps[key(rank)] = before.get(key(rank)) or deque(maxlen=1000)
-            if steps and steps[-1][1] > rank.step:  # begun again
+            if steps and steps[-1][1] > rank.step:  # started again
                 steps.clear()
             if not steps or steps[-1][1] != rank.step:
                 steps.append((now, rank.step))
@@ -62,7 +62,7 @@ class StepRates:
 
 
 def key(rank: RankFacts) -> _Key:
-    """What tells a rank's process from all others of this node."""
+    """The identity of a rank's process on this node."""
     return rank.job_id, rank.role, rank.rank, rank.pid
 
 
@@ -86,7 +86,7 @@ class NodeSource:
         self._last: list[RankFacts] = []
 
     def look(self) -> View:
-        """The ranks now.  Raises `SourceError` where records cannot be read."""
+        """The ranks now.  Raises `SourceError` if records cannot be read."""
         census = self._directory.look()
         mine = [rank for rank in census.ranks if self._job in ("", rank.job_id)]
         self._observer.look(mine)
@@ -115,7 +115,7 @@ class NodeSource:
         )
 
     def stacks(self, row: Row) -> str:
-        """The stack of a rank, then those of its job's other ranks here, by py-spy."""
+        """The stack of a rank, then those of the job's other ranks here, from py-spy."""
         ranks = [rank for rank in self._last if rank.job_id == row.job_id]
         live = [
             rank
@@ -131,11 +131,11 @@ class NodeSource:
         return text(ranks, judge(ranks), asked).strip() or "No process of this job lives here."
 
     def close(self) -> None:
-        """Close the records, and end the children that read for them."""
+        """Close the records, and end the children that read for this source."""
         self._held.close()
 
     def _incidents_now(self, jobs: list[str]) -> list[Incident]:
-        """Those of jobs that hang; the agent's files are large, so now and then is enough."""
+        """The stacks of jobs that hang; read now and then, since the agent's files are large."""
         of, when = self._incidents_of
         if jobs != of or time.monotonic() - when >= INCIDENTS_SECONDS:
             self._incidents = list(read(self._options.incident_dir, jobs))
@@ -144,7 +144,7 @@ class NodeSource:
 
 
 def row_of(rank: RankFacts) -> Row:
-    """The line of a rank, but for what other looks or ranks tell of it."""
+    """The line of a rank, without the values that need other looks or ranks."""
     inside = [
         f"{collective(name, call)}, {duration(call.seconds)}" for name, call in rank.inside.items()
     ]
@@ -169,5 +169,5 @@ def row_of(rank: RankFacts) -> Row:
 
 
 def _gravest_first(verdict: Verdict) -> tuple[bool, bool, bool]:
-    """A job that hangs before one that lost a rank, and that before one that has ended."""
+    """First jobs that hang, then those that lost a rank, then those that have ended."""
     return not verdict.stalled, not verdict.charges, not verdict.wrong

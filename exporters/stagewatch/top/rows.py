@@ -1,4 +1,4 @@
-"""The lines of `stagewatch top`: what stands in them, in which order, and how wide."""
+"""The lines of `stagewatch top`: their columns, order and width."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stagewatch.ranks.wait_class import WaitClass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rank at this moment.  What is not known is `None` or empty."""
+    """One rank at this moment.  Unknown values are `None` or empty."""
 
     job_id: str
     role: str
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells it from all others."""
+        """The identity of the rank."""
         return self.cluster, self.job_id, self.role, self.rank.zfill(9), self.node
 
     @property
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one look showed."""
+    """The result of one look."""
 
     sentences: Sequence[tuple[str, bool]] = ()
     """The verdicts, the gravest first, and whether each tells of something wrong."""
@@ -62,7 +62,7 @@ class View:
 
 
 class Source(Protocol):
-    """Looks at ranks; one thread looks, and others may ask for stacks meanwhile."""
+    """Reads ranks; one thread reads, others may ask for stacks meanwhile."""
 
     title: str
     """What it looks at."""
@@ -76,7 +76,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what it holds; after the last look."""
+        """Close everything, after the last look."""
         ...
 
 
@@ -142,19 +142,19 @@ def _plain(text: Callable[[Row], str]) -> Callable[[Row, int], Cell]:
 
 
 def _greatest(number: float | None) -> float:
-    """To sort by, so that the greatest stands on top and what is not known below all."""
+    """The key to sort by: the greatest value first, unknown ones last."""
     return float("inf") if number is None else -number
 
 
 def short(seconds: float | None) -> str:
-    """A length of time in one word."""
+    """A duration in one word."""
     if seconds is None:
         return "-"
     return "0s" if seconds < 0.1 else duration(seconds).replace(" ", "")
 
 
 def _rate(row: Row) -> str:
-    """Steps in the unit in which there is at least one."""
+    """Steps per second, minute or hour, so that the number is at least one."""
     if row.steps_per_second is None:
         return "-"
     for unit, factor in (("s", 1), ("min", 60), ("h", 3600)):
@@ -164,7 +164,7 @@ def _rate(row: Row) -> str:
 
 
 def _age(row: Row, width: int) -> Cell:
-    """A bar that is full when the rank's budget is spent, and the age behind it."""
+    """A bar that is full when the rank's budget is used up, and the age of the last progress."""
     if row.age_seconds is None:
         return Cell("-".rjust(width), "dim")
     length = width - 9
@@ -269,7 +269,7 @@ def _total(widths: dict[str, int]) -> int:
 
 
 def cells(row: Row, columns: Layout) -> list[Cell]:
-    """A line: text of others made fit to print, cut and aligned to its columns."""
+    """A line: texts of users made printable, cut and aligned to the columns."""
     line = []
     for column, width in columns:
         cell = column.cell(row, width)
@@ -281,14 +281,14 @@ def cells(row: Row, columns: Layout) -> list[Cell]:
 
 
 def ordered(rows: Iterable[Row], column: Column, *, reverse: bool) -> list[Row]:
-    """The rows by a column; those alike in it stay in the order of jobs and ranks."""
+    """The rows sorted by a column; equal ones stay in the order of jobs and ranks."""
     by_key = sorted(rows, key=lambda row: row.key)
     return sorted(by_key, key=column.sort, reverse=reverse)
 
 
 def matching(rows: Iterable[Row], words: str) -> list[Row]:
-    """The rows that have every word in their role, node, stage, class or the like; a number is a
-    whole rank, pid or job."""
+    """The rows that contain every word in their role, node, stage, class or similar; a number must
+    equal a rank, pid or job."""
     wanted = words.casefold().split()
     return [row for row in rows if all(_has(row, word) for word in wanted)]
 

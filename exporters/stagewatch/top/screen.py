@@ -41,7 +41,7 @@ MAX_SENTENCES = 12
 
 
 class Stacks(ModalScreen[None]):
-    """Stacks, over the ranks; any of its keys leads back."""
+    """Stacks, on top of the ranks; any of its keys leads back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Back", key_display="Esc"),
@@ -54,19 +54,19 @@ class Stacks(ModalScreen[None]):
         self._shown = Static(Text("taking stacks, which takes some seconds ..."))
 
     def compose(self) -> ComposeResult:
-        """A title, the text, and what the keys do."""
+        """A title, the text, and help on the keys."""
         yield Static(Text(self._title, "bold"), id="title")
         with VerticalScroll():
             yield self._shown
         yield Footer(show_command_palette=False)
 
     def show(self, text: str) -> None:
-        """The stacks, or why there are none; what others wrote is made fit to print."""
+        """The stacks, or why there are none; texts of users are made printable."""
         self._shown.update(Text("\n".join(map(printable, text.splitlines()))))
 
 
 class Screen(App[None]):
-    """Shows what a source sees, again and again, until somebody ends it."""
+    """Shows the ranks of a source, again and again, until the user ends it."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -95,7 +95,7 @@ class Screen(App[None]):
     ]
 
     def __init__(self, source: Source, interval: float, trace: Callable[[str], str]) -> None:
-        """`interval` is in seconds; `trace` writes the trace of a job, and tells where."""
+        """`interval` is in seconds; `trace` writes the trace of a job and returns its path."""
         super().__init__()
         self.theme = "ansi-dark"  # the terminal's own colours and background, dark or light
         self._source = source
@@ -116,7 +116,7 @@ class Screen(App[None]):
         self._lines: list[list[Cell]] = []
 
     def compose(self) -> ComposeResult:
-        """The verdict, the ranks, and what the keys do."""
+        """The verdict, the ranks, and help on the keys."""
         yield Static(id="head")
         yield Static(id="verdict")
         yield Input(placeholder="words to look for; Enter keeps them, Esc shows all", id="filter")
@@ -124,7 +124,7 @@ class Screen(App[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to look; and end cleanly also where a signal asks for it."""
+        """Start to read; end cleanly also after a signal."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if threading.current_thread() is threading.main_thread():
                 asyncio.get_running_loop().add_signal_handler(number, self.exit)
@@ -133,7 +133,7 @@ class Screen(App[None]):
         self._watcher.start()
 
     def on_unmount(self) -> None:
-        """Look no more."""
+        """Stop reading."""
         self._ended.set()
         self._watcher.join(END_SECONDS)
 
@@ -148,7 +148,7 @@ class Screen(App[None]):
             self._ended.wait(self._interval)
 
     def _looked(self, view: View | None, problem: str) -> None:
-        """Show what was seen, or beside the last view why there is no newer one."""
+        """Show the view, or the last one and why there is no newer one."""
         self._problem = problem
         if view is not None:
             self._view = view
@@ -156,17 +156,17 @@ class Screen(App[None]):
         self._show()
 
     def on_resize(self) -> None:
-        """Lay out anew."""
+        """Lay out again."""
         self.call_after_refresh(self._show)
 
     def _show(self) -> None:
-        """Everything, as of the last look."""
+        """Everything from the last look."""
         if not self._looked_at and not self._problem:
             return
         self._shown = ordered(
             matching(self._view.rows, self._words), self._sort, reverse=self._reverse
         )
-        with contextlib.suppress(NoMatches):  # while the screen comes down, part by part
+        with contextlib.suppress(NoMatches):  # while the screen is being closed, part by part
             self._show_head()
             self._show_verdict()
             self._show_ranks()
@@ -197,9 +197,10 @@ class Screen(App[None]):
         self.query_one("#verdict", Static).update(told)
 
     def _show_ranks(self) -> None:
-        """A line a rank: only lines that have changed, while the same ranks stand as before.
+        """Draw one line per rank: only the changed lines, if the ranks and their order are the
+        same.
 
-        A line is one cell, since the table draws all of its cells at every change.
+        A line is one cell, since the table draws all cells at every change.
         """
         table: DataTable[Text] = self.query_one(DataTable)
         columns = layout(self._shown, self.size.width - 1)
@@ -222,11 +223,11 @@ class Screen(App[None]):
         self._columns, self._titles, self._lines = columns, titles, lines
 
     def on_data_table_row_highlighted(self, message: DataTable.RowHighlighted) -> None:
-        """Remember on which rank the cursor stands."""
+        """Remember the rank under the cursor."""
         self._chosen = message.row_key.value or ""
 
     def on_data_table_header_selected(self) -> None:
-        """Sort by the column that was clicked, and turn the order round at the second click."""
+        """Sort by the clicked column; at the second click reverse the order."""
         at = 0
         for column, width in self._columns:
             at += width + 1
@@ -237,7 +238,7 @@ class Screen(App[None]):
         self._show()
 
     def action_sort(self, by: int) -> None:
-        """Sort by the column left or right of this one, among those that are shown."""
+        """Sort by the visible column left or right of this one."""
         shown = [column for column, _ in self._columns]
         at = shown.index(self._sort) if self._sort in shown else 0
         self._sort = shown[(at + by) % len(shown)] if shown else WORST
@@ -245,7 +246,7 @@ class Screen(App[None]):
         self._show()
 
     def action_reverse(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         self._reverse = not self._reverse
         self._show()
 
@@ -266,7 +267,7 @@ class Screen(App[None]):
         self._show()
 
     def on_input_submitted(self) -> None:
-        """Keep the words, and go back to the ranks."""
+        """Keep the words and return to the ranks."""
         self.query_one(Input).display = False
         self.query_one(DataTable).focus()
 
@@ -290,7 +291,7 @@ class Screen(App[None]):
         self.notify(printable(text), timeout=seconds, markup=False)
 
     def _ask(self, question: Callable[[], str], then: Callable[[str], None]) -> None:
-        """Hand over the answer, or why there is none, once it is there; nothing waits for it."""
+        """Pass on the answer, or why there is none, when it is there; nothing waits for it."""
 
         def ask() -> None:
             try:

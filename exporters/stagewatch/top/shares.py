@@ -1,4 +1,4 @@
-"""Divides the last minute of each rank into its own work and waiting inside of collectives."""
+"""Divides the last minute of every rank into its own work and waits inside of collectives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Key = tuple[str, str, int, int]
 
 
 class WorkShares:
-    """Follows the counters of ranks that it is shown again and again."""
+    """Follows the counters of ranks over repeated looks."""
 
     def __init__(self) -> None:
         self._looks: dict[_Key, deque[tuple[float, float, float]]] = {}
@@ -24,7 +24,8 @@ class WorkShares:
         """The shares of work and of waiting, by job, role, rank and pid.
 
         `now` is on the clock that counts suspend, in seconds, no earlier than the records were
-        read.  Without those of which no two looks tell any time: no record, no mark of progress.
+        read. Ranks without two looks that show time are left out: no record, or no mark of
+        progress.
         """
         before, self._looks = self._looks, {}
         shares = {}

@@ -1,25 +1,25 @@
-"""Writes what the ranks of a job did last as one trace, to be opened in Perfetto or Chrome.
+"""Writes the last events of a job's ranks as one trace for Perfetto or Chrome.
 
 Every rank keeps its latest 4096 events in its record: stages entered and left, collectives,
-exceptions, new steps, changed scalars.  They outlive the rank, also one that was killed.
+exceptions, new steps, changed scalars.  They outlive the rank, even if it was killed.
 
   stagewatch trace --job 540 -o trace.json
       the ranks of this node, as root or as their user; needs no agent
   stagewatch trace --job 540 -o trace.json.gz --agent https://n1:9947,https://n2:9947
       the ranks that these node agents show
   stagewatch trace --job 540 -o trace.json.gz --prometheus http://prometheus:9090
-      the ranks of all agents that show one of the job
+      the ranks of all agents that show a rank of the job
 
 A process of the trace is a rank: a track for each of its threads, for the collectives of each
-process group, and for its wait class; scalars are counters.  Verdicts and faults have processes of
-their own.  On this node both come from a look of some seconds, as `stagewatch inspect` takes it;
-with --prometheus from the time of the events; with --agent alone there are faults only.
+process group, and for its wait class; scalars are counters.  Verdicts and faults have their own
+processes. On this node both come from some seconds of watching, as in `stagewatch inspect`; with
+--prometheus they cover the time of the events; with --agent alone there are only faults.
 
-Open the file at https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing.  The
-events of several nodes are as well aligned as the nodes' clocks (clock_offset_seconds).
+Open the file at https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing.  Events
+of several nodes are aligned as well as the nodes' clocks (clock_offset_seconds).
 
-The certificates and credentials below are for agents; the server of --prometheus is asked as the
-table [prometheus] of --config or the variables STAGEWATCH_PROMETHEUS_* say.
+The certificates and credentials below are for agents. Those for the server of --prometheus come
+from the table [prometheus] of --config or the variables STAGEWATCH_PROMETHEUS_*.
 
 exit status:
   0  the trace is written; agents that do not answer are named on standard error
@@ -67,15 +67,13 @@ WAIT_CLASS_THREAD = 1000
 class TraceOptions(Access):
     """Options of `stagewatch trace`."""
 
-    job: str = option("", "the job; may be left out where this node has one job only")
+    job: str = option("", "the job; optional if this node has only one")
     agent: tuple[str, ...] = option(
         (), "ask these node agents instead of looking at this node", parse=listing(http_url)
     )
     prometheus: str = option("", "ask all agents of the job that the server at this URL scrapes")
-    last: float = option(
-        0.0, "only what happened in so many last seconds; everything if 0", parse=duration
-    )
-    timeout: float = option(10.0, "how long an agent may keep silent", parse=duration)
+    last: float = option(0.0, "only events of the last so many seconds; all if 0", parse=duration)
+    timeout: float = option(10.0, "timeout of an agent's answer", parse=duration)
     record_dir: Path = option(
         Path(DEFAULT_DIRECTORY),
         "directory of this node's stage records; the default one comes with the private "
@@ -97,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="the trace; compressed where the name ends in .gz",
+        help="the trace; compressed if the name ends in .gz",
     )
     tables = {"trace": TraceOptions, "prometheus": PrometheusOptions}
     names = (*PrometheusOptions.__dataclass_fields__,)
@@ -117,8 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
 def write(output: Path, options: TraceOptions, server: PrometheusOptions | None) -> int:
     """Write the trace of a job into a file; returns how many events it has.
 
-    Without a `server` they are those of `options.agent`, or else of this node.  Raises
-    `StagewatchError` where there is nothing to write, or no room for it.
+    Without a `server` they come from `options.agent`, or else from this node.  Raises
+    `StagewatchError` if there is nothing to write, or no room for it.
     """
     with ExitStack() as stack:
         trace = Trace(stack.enter_context(_written(output)))
@@ -133,7 +131,7 @@ def write(output: Path, options: TraceOptions, server: PrometheusOptions | None)
 
 @contextmanager
 def _written(file: Path) -> Iterator[IO[str]]:
-    """The file to write, which replaces an older one only once it is whole."""
+    """The file to write; it replaces an older one only when it is complete."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with gzip.open(draft, "wt", 6) if file.suffix == ".gz" else draft.open("w") as stream:
@@ -209,7 +207,7 @@ def _of_agents(trace: Trace, urls: tuple[str, ...], options: TraceOptions) -> No
 
 
 def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
-    """Write what the agents have, as they answer."""
+    """Write the agents' answers as they come."""
     written = _Written(trace, options)
     jobs: set[str] = set()
     problems: list[str] = []
@@ -220,12 +218,12 @@ def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
         except SourceError as error:
             return error
 
-    options.context()  # a file of no use is told before anybody is asked
+    options.context()  # a bad path must fail before any agent is asked
     left = list(urls)
     running: set[Future[Node | SourceError]] = set()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while left or running:
-            # No more than are being asked, so that few pages are in memory at once.
+            # No more than are asked at once, so that few pages are in memory.
             running |= {pool.submit(ask, left.pop(0)) for _ in left[: AT_ONCE - len(running)]}
             done, running = wait(running, return_when=FIRST_COMPLETED)
             _tell(f"{len(urls) - len(left) - len(running)} of {len(urls)} agents asked ...")
@@ -245,7 +243,7 @@ def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
 
 
 class _Written:
-    """What has been written of a job so far."""
+    """The part of a job that has been written so far."""
 
     def __init__(self, trace: Trace, options: TraceOptions) -> None:
         self._trace = trace
@@ -279,12 +277,12 @@ class _Written:
             )
 
     def wait_class(self, rank: tuple[str, str], one: Slice) -> None:
-        """Keep how a rank waited for some time."""
+        """Keep the wait class of a rank for some time."""
         if rank in self.ranks:
             self._classes.setdefault(self.ranks[rank], []).append(one)
 
     def finish(self, verdicts: list[Slice]) -> None:
-        """Write what belongs to no rank, and the end."""
+        """Write the tracks that belong to no rank, and the end."""
         for process, classes in self._classes.items():
             self._trace.further(process, classes, WAIT_CLASS_THREAD)
         earliest = self._trace.earliest or 0
@@ -305,13 +303,13 @@ def _only(jobs: set[str]) -> str:
 
 
 def _check(ranks: object, jobs: set[str], job: str, where: str) -> None:
-    """Raise `StagewatchError` where a job has no rank; the message tells which jobs have."""
+    """Raise `StagewatchError` if a job has no rank; the message names the jobs that have."""
     if not ranks:
         there = f"there are {', '.join(sorted(jobs)[:20])}" if jobs else "no job has one"
         raise StagewatchError(f"no rank of job {job or '?'} keeps a record {where}: {there}")
 
 
 def _tell(text: str) -> None:
-    """Show progress, where somebody looks; an empty text clears the line."""
+    """Show progress on a terminal; an empty text clears the line."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What a Prometheus knows beside the ranks' own events: agents, wait classes, verdicts."""
+"""The data that a Prometheus adds to the ranks' own events: agents, wait classes, verdicts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RankKey = tuple[str, str]
 
 
 def agents_of(api: PrometheusApi, job_id: str) -> list[str]:
-    """URLs of the agents that show a rank of a job, from the targets that the server scrapes.
+    """The URLs of the agents with a rank of a job, from the server's targets.
 
-    Raises `StagewatchError` where there is none.
+    Raises `StagewatchError` if there is none.
     """
     wanted = {
         (up.labels.get("job", ""), up.labels.get("instance", ""))
@@ -49,7 +49,7 @@ def agents_of(api: PrometheusApi, job_id: str) -> list[str]:
 def wait_classes(
     api: PrometheusApi, job_id: str, start: float, end: float
 ) -> Iterator[tuple[RankKey, Slice]]:
-    """How each rank waited, from `start` to `end` (Unix seconds)."""
+    """The wait classes of the ranks from `start` to `end` (Unix seconds)."""
     expression = f"{select('rl_rank_wait_class', job_id=job_id)} == 1"
     for track, began, ended in _times(api, expression, start, end):
         key = track.labels.get("role", ""), track.labels.get("rank", "")
@@ -57,7 +57,7 @@ def wait_classes(
 
 
 def verdicts(api: PrometheusApi, job_id: str, start: float, end: float) -> Iterator[Slice]:
-    """When the job was suspected to be stalled, and who was named."""
+    """When the job was suspected to be stalled, and which ranks were named."""
     active = f"{select('job:rl_stall:active', job_id=job_id)} == 1"
     for track, began, ended in _times(api, active, start, end):
         role = track.labels.get("role", "")
@@ -71,7 +71,7 @@ def verdicts(api: PrometheusApi, job_id: str, start: float, end: float) -> Itera
 def _times(
     api: PrometheusApi, expression: str, start: float, end: float
 ) -> Iterator[tuple[Track, int, int]]:
-    """When each series was there, in Unix microseconds; what is there now is seen in any case."""
+    """When series existed, in Unix microseconds; includes all that exist now."""
     step = max(STEP_SECONDS, (end - start) / MAX_STEPS)
     looks = math.ceil((end - start) / step)
     for track in api.query_range(expression, end - looks * step, end, step):

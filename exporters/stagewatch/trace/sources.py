@@ -1,4 +1,4 @@
-"""Copies of records with their rings: of this node, or from the page `/events` of an agent."""
+"""Copies records with their rings: those of this node, or from the page `/events` of an agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_PAGE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one node has to say."""
+    """The records of one node."""
 
     name: str
     recordings: tuple[Recording, ...]
@@ -38,7 +38,7 @@ class Node:
 
 
 def this_node(ranks: RankDirectory, fault_dir: Path, name: str) -> Node:
-    """This node's records.  Raises `SourceError` where the record directory cannot be read."""
+    """This node's records.  Raises `SourceError` if the record directory cannot be read."""
     copies = [ranks.recording(record) for record in ranks.look().records]
     try:
         faults = read_markers(fault_dir)[0]
@@ -49,7 +49,7 @@ def this_node(ranks: RankDirectory, fault_dir: Path, name: str) -> Node:
 
 
 def node_of(url: str, access: Access, timeout: float) -> Node:
-    """What an agent's page says.  Raises `SourceError` that names the agent."""
+    """The records on an agent's page.  Raises `SourceError` that names the agent."""
     try:
         return read_page(fetch(url, "/events", access, timeout, MAX_PAGE))
     except SourceError as error:
@@ -57,7 +57,7 @@ def node_of(url: str, access: Access, timeout: float) -> Node:
 
 
 def read_page(raw: bytes) -> Node:
-    """What an agent's page says.  Raises `SourceError` where it is none of this version."""
+    """The records on an agent's page.  Raises `SourceError` if another version made it."""
     try:
         page = state_file.parse(raw)
         return Node(
@@ -90,7 +90,7 @@ def _recordings(ranks: list[dict[str, Any]]) -> Iterator[Recording]:
 
 
 def _read(life: Life, copy: Recording) -> Recording | None:
-    """The copy with the record as it was when its events were copied."""
+    """The copy with the record from the moment when its events were copied."""
     try:
         record: RankRecord = parse(copy.raw)
     except CorruptRecord:

@@ -1,7 +1,7 @@
-"""Makes events of the Trace Event Format out of what the ranks recorded.
+"""Makes events of the Trace Event Format from the ranks' records.
 
 A rank is a process of the trace; its threads, its groups of collectives and its wait class are
-threads of it.  Times are Unix microseconds, as whole numbers: a double could not hold more.
+threads of it.  Times are whole Unix microseconds: a double has no room for more.
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
@@ -90,7 +90,7 @@ class Trace:
             thread += 1 + max((row for row, _ in rows), default=0)
 
     def close(self, about: Args) -> None:
-        """Write the end, and what the trace is about."""
+        """Write the end, with the facts about the trace."""
         self._stream.write(f'\n], "otherData": {json.dumps(about)}}}\n')
 
     def _instant(self, process: int, thread: int, one: Instant) -> None:
@@ -98,7 +98,7 @@ class Trace:
             self._put("i", process, thread, one.name, one.time, one.args, s="t")
         elif math.isfinite(one.value):
             self._put("C", process, thread, one.name, one.time, {"value": one.value})
-        else:  # JSON has no such number
+        else:  # JSON has no infinity
             self._put("i", process, thread, f"{one.name} = {one.value}", one.time, s="p")
 
     def _put(
@@ -120,7 +120,8 @@ class Trace:
 
 
 def _rows(slices: list[Slice]) -> Iterator[tuple[int, Slice]]:
-    """The slices with a row for each, in which all nest; those that find none are left out."""
+    """The slices with their rows, so that all slices of a row nest; slices without a row are
+    dropped."""
     open_until: list[list[int]] = []
     for one in sorted(slices, key=lambda one: (one.start, -one.end)):
         for row in range(MAX_ROWS):
@@ -136,7 +137,7 @@ def _rows(slices: list[Slice]) -> Iterator[tuple[int, Slice]]:
 
 
 def rank_parts(recording: Recording, last_seconds: float = 0.0) -> Iterator[Slice | Instant]:
-    """What a rank did; only what reaches into its last seconds, where these are given."""
+    """The events of a rank; only those in its last seconds, if these are given."""
     since = recording.wall_ns // 1000 - round(last_seconds * 1e6) if last_seconds else 0
     events = parse_events(recording.raw, recording.boot_ns)
     for part in _Rank(recording, events).parts():
@@ -145,14 +146,14 @@ def rank_parts(recording: Recording, last_seconds: float = 0.0) -> Iterator[Slic
 
 
 def rank_name(recording: Recording, node: str) -> str:
-    """What the process of a rank is called."""
+    """The name of a rank's process."""
     record = recording.record
     gone = "" if record.life is Life.ALIVE else f" ({record.life.value})"
     return f"{record.role}/{record.rank} on {node}{gone}"
 
 
 class _Rank:
-    """Pairs what began with its end."""
+    """Pairs starts with their ends."""
 
     def __init__(self, recording: Recording, events: list[Event]) -> None:
         self._record = recording.record
@@ -244,7 +245,7 @@ class _Rank:
         for began, enter in entered.items():
             if now is not None and abs(round(now.entered * 1e9) - began) < _SAME_NS:
                 yield self._collective(track, began, self._end, enter, open=True)
-            else:  # its end is not told
+            else:  # it has no end
                 whole = self._collective(track, began, began, enter)
                 yield Instant(track, whole.start, whole.name, whole.args)
 

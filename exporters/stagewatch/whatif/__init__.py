@@ -1,5 +1,7 @@
-"""Where a job's step went: replays its operations without one cause of loss after the other.
+"""Where the time of a job's step went: replays its operations, taking away one cause of loss after
+the other.
 
-`tables` reads operations of a pipeline profiler, `recorded` a file of `stagewatch trace`; `replay`
-plays them again with other durations; `losses` says what each cause takes.  Open `losses` first.
+`tables` reads the operations of a pipeline profiler, `recorded` a file of `stagewatch trace`.
+`replay` plays them again with other durations; `losses` computes the share of every cause.  Open
+`losses` first.
 """

@@ -1,17 +1,17 @@
-"""Says where a job's step went, and what it were worth to mend each cause.
+"""Says where the time of a job's steps went, and what fixing each cause would be worth.
 
   stagewatch trace --job 540 -o trace.json.gz --prometheus http://prometheus:9090
   stagewatch whatif trace.json.gz --gpus 64 --price 2.50
       the steps that all ranks of job 540 hold in their records
   stagewatch whatif operations.parquet --hours 24
-      the operations of a pipeline-parallel job, one a row, as docs/what-if.md says
+      the operations of a pipeline-parallel job, one per row, as docs/what-if.md says
 
-Each line is a cause: the share of the step that it took, and how much shorter the step were had it
-alone been mended.  A slow rank is named only where it is behind its peers in nearly every step.
+Each line is a cause: the share of the step that it took, and how much shorter the step would be
+without it alone. A slow rank is named only if it is behind its peers in nearly every step.
 
 exit status:
-  0  the account is printed
-  1  there is no whole step in the file, or it is of a kind that is not understood
+  0  the table is printed
+  1  the file has no whole step, or is of an unknown kind
   2  an option or the file cannot be used
 """
 
@@ -41,14 +41,14 @@ class WhatIfOptions:
 
     gpus: int = option(0, "GPUs of the job; one for each rank if 0", parse=integer)
     hours: float | None = option(
-        None, "length of the run to count GPU-hours for; that of the steps if empty", parse=amount
+        None, "length of the run, for GPU-hours; that of the steps if empty", parse=amount
     )
     price: float | None = option(
-        None, "what a GPU-hour costs, as 2.50; no money is shown without", parse=amount
+        None, "price of a GPU-hour, such as 2.50; without it no money is shown", parse=amount
     )
     currency: str = option("USD", "unit of the price")
     pipeline: int = option(
-        1, "stages of the pipeline, in a job whose ranks send to each other", parse=integer
+        1, "number of pipeline stages, if the ranks send to each other", parse=integer
     )
     json: bool = option(False, "print JSON", parse=boolean)
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the account; returns exit status 0."""
+    """Print the table; returns exit status 0."""
     options = options_of(arguments, WhatIfOptions, "whatif")
     file: Path = arguments.file
     if file.suffix == ".parquet":
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(made: Account, options: WhatIfOptions) -> list[str]:
-    """The account in words."""
+    """The table as text."""
     gpus = options.gpus or made.ranks
     money = f"  {options.currency}" if options.price else ""
     told = [

@@ -1,9 +1,9 @@
-"""What a step loses to each cause: the step as it was beside the step without it.
+"""The loss of a step by cause: the step as it was, compared with the step without the cause.
 
-The shares add up: causes are taken away one after the other, the earlier in `Cause` first, until
-every rank does the same work at the same pace.  What mending a cause alone is worth is asked
-separately, and may be more or less: another rank may be nearly as late.  Gaps between operations
-are left out of that, since most of those that ranks wait in would close by themselves.
+The shares add up: causes are taken away one after the other, in the order of `Cause`, until every
+rank does the same work at the same pace.  The gain from fixing one cause alone is computed
+separately, and may be more or less: another rank may be nearly as late.  It leaves out gaps between
+operations, since most gaps are waits that would close by themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAST_STEPS = 5
 
 
 class Cause(Enum):
-    """Why a step takes longer than it had to."""
+    """Why a step takes longer than needed."""
 
     GAPS = "outside of operations"
     DATA_WAIT = "waiting for data"
@@ -40,7 +40,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What one cause takes of the time of a step, from 0 to 1."""
+    """The share of one cause in the time of a step, from 0 to 1."""
 
     cause: Cause
     share: float
@@ -51,7 +51,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where the step of a job went."""
+    """Where the time of a job's step went."""
 
     steps: int
     ranks: int
@@ -66,7 +66,7 @@ class Account:
 
 
 def account(replay: Replay) -> Account:
-    """Where the step of a job went."""
+    """Where the time of a job's step went."""
     what_if = _WhatIf(replay)
     measured = before = what_if.without([])
     packed = what_if.without([Cause.GAPS])
@@ -110,7 +110,7 @@ class _WhatIf:
         return self._replay.step_time(self._durations(causes), delays)
 
     def spread(self) -> list[float]:
-        """Durations with the work of each kind spread evenly over ranks, slow ones among them."""
+        """The durations if all ranks, slow ones included, shared the work of every kind evenly."""
         compute = self._of[Work.COMPUTE]
         durations = self._durations([Cause.DATA_WAIT, Cause.CHECKPOINT, Cause.NETWORK])
         self._set(durations, compute, self._means(compute, _kind), _kind)
@@ -150,7 +150,7 @@ class _WhatIf:
     def _means(
         self, places: Sequence[int], key: KeyOf, mean: Callable[[list[float]], float] = fmean
     ) -> dict[Key, float]:
-        """What the operations that share a key take on average."""
+        """The average duration of the operations with the same key."""
         seen: dict[Key, list[float]] = defaultdict(list)
         for at in places:
             seen[key(self._replay.operations[at])].append(self._replay.durations[at])
@@ -170,10 +170,11 @@ def _kind_stage_step(one: Operation) -> Key:
 
 
 def slow_ranks(replay: Replay) -> dict[int, float]:
-    """Ranks that compute longer than their peers, those of the same stage, in nearly every step.
+    """The ranks that compute longer than their peers (the ranks of the same stage) in nearly every
+    step.
 
-    With how many times as long, on the median.  Work that comes and goes, as that of uneven
-    sequences, names nobody; neither does a stage that has no peers.
+    The value is how many times as long, on the median.  Work that varies from step to step, as with
+    uneven sequences, names no rank; nor does a stage with one rank.
     """
     totals: dict[tuple[int, int], dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for one, lasted in zip(replay.operations, replay.durations, strict=True):

@@ -1,4 +1,4 @@
-"""Reads the operations of a job from a file of `stagewatch trace`: own work, waits, collectives."""
+"""Reads the operations of a job from a file of `stagewatch trace`: work, waits, collectives."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Slice = dict[str, Any]
 def read_recorded(file: Path, pipeline: int = 1) -> list[Operation]:
     """The operations in whole steps that all ranks of the training role have recorded.
 
-    `pipeline`: of how many stages the job's ranks are, the first of them in the first stage.
-    Raises `ConfigError` where the file is no such trace, `StagewatchError` where no step is whole.
+    `pipeline`: the number of pipeline stages; the first ranks are in the first stage. Raises
+    `ConfigError` if the file is not a trace, `StagewatchError` if no step is complete.
     """
     try:
         raw = file.read_bytes()
@@ -82,7 +82,8 @@ def _meets_peer(one: Slice) -> bool:
 
 
 def _of_rank(rank: int, stage: int, slices: list[Slice]) -> list[Operation]:
-    """A rank's time, cut where a stage or a collective begins or ends, by the innermost of each."""
+    """A rank's time, cut at the starts and ends of stages and collectives; a piece has the
+    innermost of both."""
     training = [one for one in slices if one["track"].startswith("training thread")]
     collectives = [one for one in slices if one["track"].startswith("collectives")]
     closed = [one for one in training + collectives if one["ph"] == "X" and one["dur"] > 0]
@@ -131,7 +132,7 @@ def _work(name: str) -> Work:
 
 
 def _group(one: Slice, rank: int, step: int, number: dict[tuple[int, str], int]) -> object:
-    """What the ranks that meet here share."""
+    """The key that the ranks which meet here share."""
     track, name = one["track"], one["name"]
     if not _meets_peer(one):
         return track, name, one["args"].get("sequence")

@@ -1,4 +1,4 @@
-"""Operations of a job, and when each would have begun and ended had some taken another time."""
+"""Operations of a job; computes their times if some of them had taken longer or shorter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stagewatch.core.errors import StagewatchError
 
 
 class Work(Enum):
-    """What an operation does."""
+    """The kind of an operation."""
 
     COMPUTE = "compute"
     NETWORK = "network"
@@ -42,7 +42,7 @@ class Replay:
     """Plays the operations of a job again."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        """Raises `StagewatchError` where operations wait for each other in a circle."""
+        """Raises `StagewatchError` if operations wait for each other in a circle."""
         self.operations = operations
         self._units = _units(operations)
         self._steps = [one.step for one in operations]
@@ -63,7 +63,7 @@ class Replay:
                 self.delays[at] = max(0.0, one.start - ready)
 
     def step_time(self, durations: Sequence[float], delays: Sequence[float] | None = None) -> float:
-        """How long a step takes on average with these durations, and no delays but these."""
+        """The average time of a step with these durations and only these delays."""
         ends = [0.0] * len(durations)
         waits = self._after
         for unit in self._units:
@@ -83,7 +83,7 @@ class Replay:
 
 
 def _units(operations: Sequence[Operation]) -> list[list[int]]:
-    """The operations that end together, each after all that it waits for."""
+    """The operations that end together, ordered after those that they wait for."""
     grouped: dict[object, list[int]] = defaultdict(list)
     for at, one in enumerate(operations):
         grouped[at if one.group is None else (one.step, one.group)].append(at)

@@ -29,8 +29,8 @@ Row = tuple[str, int]
 def read_table(file: Path) -> list[Operation]:
     """The operations of a Parquet file.
 
-    Raises `ConfigError` where it cannot be read, `StagewatchError` where a stage holds several
-    parts of the model (virtual stages).
+    Raises `ConfigError` if it cannot be read, `StagewatchError` if a stage has several parts of the
+    model (virtual stages).
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -56,7 +56,7 @@ def read_table(file: Path) -> list[Operation]:
 
 
 def _group(kind: str, number: int, replica: int, stage: int) -> object:
-    """Whom an operation must meet."""
+    """The key of the operations that an operation must meet."""
     if kind in _PEERS:
         return kind.partition("-")[0], number, replica, stage + _PEERS[kind]
     if kind in _REPLICAS:
@@ -67,10 +67,10 @@ def _group(kind: str, number: int, replica: int, stage: int) -> object:
 
 
 def _order(operations: list[Operation], rows: dict[Row, int]) -> None:
-    """Set what each operation of one rank and step waits for.
+    """Set the predecessors of the operations of one rank and step.
 
-    All but sends and receives follow each other in one stream, unless they overlap with computing:
-    those follow each other in a stream of their own, behind what had ended.
+    Operations other than sends and receives follow each other in one stream.  Those that overlap
+    with computing follow each other in a second stream, behind the operations that had ended.
     """
     main = sorted(
         (at for (kind, _), at in rows.items() if kind not in _PEERS),
@@ -88,20 +88,21 @@ def _order(operations: list[Operation], rows: dict[Row, int]) -> None:
     for position, at in enumerate(beside):
         done = [u for u in computing if operations[u].end <= operations[at].start]
         operations[at].after += [*beside[max(0, position - 1) : position], *done[-1:]]
-    if beside:  # whatever comes after computing waits for the stream beside it
+    if beside:  # operations after computing wait for the second stream
         for at in [at for at in stream if operations[at].start >= last][:1]:
             operations[at].after.append(beside[-1])
     _order_transfers(operations, rows)
     begun = [at for at in computing if operations[at].kind == "backward-compute"]
     position = computing.index(begun[0]) if begun else 0
-    if position > 1:  # gradients are asked for once the pipeline is nearly full
+    if position > 1:  # gradients are received once the pipeline is nearly full
         for kind in ("backward-recv", "backward-send"):
             if (kind, 0) in rows:
                 operations[rows[kind, 0]].after.append(computing[position - 2])
 
 
 def _order_transfers(operations: list[Operation], rows: dict[Row, int]) -> None:
-    """A send follows its computing; a receive the computing before, and its own waits for it."""
+    """A send follows its computing.  A receive follows the computing before it, and its own
+    computing waits for it."""
     for (kind, number), at in rows.items():
         if kind not in _PEERS:
             continue

@@ -53,16 +53,6 @@ def test_a_node_that_died_while_the_controller_was_away_is_counted_once() -> Non
     assert [(kind, number) for (kind, _), number in ledger.failures.items()] == [("down", 1)]
 
 
-def test_reboots_and_restarts_of_slurmd_are_told_from_their_times() -> None:
-    """A second's difference is slurmd's own rounding."""
-    ledger = NodeLedger(T)
-    ledger.observe_nodes([node()], T + 1.0)
-    ledger.observe_nodes([node(boot_time=T - 4999)], T + 31.0)
-    assert (ledger.reboots, ledger.slurmd_restarts) == (0, 0)
-    ledger.observe_nodes([node(boot_time=T + 20, slurmd_start_time=T + 30)], T + 61.0)
-    assert (ledger.reboots, ledger.slurmd_restarts) == (1, 1)
-
-
 def test_event_that_a_look_saw_is_no_further_failure() -> None:
     """The look's failure and the event are the same, whenever the event ends."""
     ledger = NodeLedger(T)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -10,14 +9,7 @@ import pytest
 
 from stagewatch.core.commands import CommandRunner, NoAnswer
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.slurm.transport.json import SlurmJsonCli
-from stagewatch.slurm.transport.text import (
-    FIELD,
-    RECORD,
-    SlurmCli,
-    environment,
-    slurm_runner,
-)
+from stagewatch.slurm.transport.text import SlurmCli, environment, slurm_runner
 from tests.waiting import wait_for
 
 
@@ -131,22 +123,3 @@ Only 'accounting_storage/slurmdbd' is supported.' >&2; exit 1"""
     client = SlurmCli(prefix=commands)
     with pytest.raises(NoData, match="no accounting"):
         client.ended_jobs(10, 600)
-
-
-def test_queue_too_large_for_json_is_read_in_text(
-    commands: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One warning, and no further attempt: 25.11 prints some 8 KB for each job."""
-    asked = commands / "asked"
-    row = FIELD.join(["7", "7", "RUNNING", *["N/A"] * 21]) + RECORD
-    body = f"""echo "$1" >> {asked}
-case "$*" in *--json*) head -c 2000000 /dev/zero;; *) printf '%s\n' '{row}';; esac"""
-    script(commands, "squeue", body)
-    client = SlurmJsonCli(
-        prefix=commands, runner=lambda: CommandRunner(environment(os.environ), max_output=1 << 20)
-    )
-    for _ in range(2):
-        assert [job.job_id for job in client.jobs(60).items] == [7]
-    assert asked.read_text().split().count("--json") == 1
-    (warning,) = caplog.messages
-    assert "squeue printed more than 1 MiB" in warning

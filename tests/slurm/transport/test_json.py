@@ -96,7 +96,6 @@ def test_nodes_are_the_same_in_every_shape(version: str) -> None:
     assert (nodes["n2"].reason_user, nodes["n2"].reason_time) == ("root", T + 100)
     assert nodes["n3"].gpus == (NodeGpus("a100", 2, 1, (2,)), NodeGpus("h200", 2, 0))
     assert (nodes["n4"].state, nodes["n4"].flags) == ("DOWN", {"NOT_RESPONDING"})
-    assert nodes["n4"].boot_time is None
     assert nodes["n5"].flags == {"POWERED_DOWN", "CLOUD", "FROBNICATED"}
 
 

@@ -1,4 +1,4 @@
-"""AReaL: its tracer's scopes and its tracker's timings, which mostly come in pairs.
+"""AReaL: the scopes of its tracer and the timings of its tracker, which mostly come in pairs.
 
 A pair is one stage: the inner span counts as part of the outer one.
 """
@@ -128,8 +128,8 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
     def generated(result: Any, *_: Any, **__: Any) -> None:
         if result is None:  # it was rejected
             return
-        mask = result.trajectory.get("loss_mask")  # of what the model generated, on the CPU
-        if mask is not None:  # the texts of an external API have none
+        mask = result.trajectory.get("loss_mask")  # what the model generated, on the CPU
+        if mask is not None:  # texts of an external API have none
             tokens, samples = int(mask.sum()), len(mask)
             count(NAMES, stage="rollout", own="generate", samples=samples, tokens=tokens)
 
@@ -154,9 +154,9 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
 
 
 class _Episode:
-    """One episode of an executor, which belongs to the batch that it ends in.  Never raises.
+    """One episode of an executor; it belongs to the batch in which it ends.  Never raises.
 
-    Where rollouts run on beside the training there are no batches: `_EPISODES` are taken for one.
+    If rollouts run beside the training, there are no batches: `_EPISODES` count as one.
     """
 
     def __init__(self, executor: Any) -> None:
@@ -184,7 +184,7 @@ def _begin(executor: Any, batch: Batch) -> Batch:
 
 
 def _rewards(module: ModuleType, patches: Patches) -> None:
-    """`areal.api.reward_api`: the function runs in a pool of processes, and is waited for."""
+    """`areal.api.reward_api`: the function runs in a pool of processes; the caller waits for it."""
 
     def reward(self: Any, *_: Any, **__: Any) -> Any:
         function = getattr(self.reward_fn, "__name__", None)  # a partial has none
@@ -195,7 +195,7 @@ def _rewards(module: ModuleType, patches: Patches) -> None:
 
 
 def _version(owner: str, scalar: str) -> Plan:
-    """Plans to tell the version of the weights that an engine is set to."""
+    """Plans to record the version of an engine's weights."""
 
     def report(_: Any, self: Any, version: Any, *__: Any, **___: Any) -> None:
         tell(NAMES, scalar, version)

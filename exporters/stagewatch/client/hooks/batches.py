@@ -1,9 +1,9 @@
-"""Measures the long tail of a rollout: how long the samples of one batch take beside each other.
+"""Measures the long tail of a rollout: compares the times of the samples in one batch.
 
-A hook opens a `Batch` around the generation of a batch, and a `Sample` around each sample of it, in
-whatever thread or task.  The scalars are `rollout_tail`, how many times as long as the median the
-slowest sample took, and `rollout_tail_share`, the share of the batch's time in which fewer than a
-tenth of its samples still generated.
+A hook opens a `Batch` around the generation of a batch, and a `Sample` around every sample in it,
+in any thread or task.  The scalars are `rollout_tail`, the time of the slowest sample divided by
+the median, and `rollout_tail_share`, the share of the batch's time when less than a tenth of its
+samples were still generating.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _current: ContextVar[Batch | None] = ContextVar("stagewatch_batch", default=None
 class Batch:
     """The samples that are generated together.  Never raises.
 
-    Tasks and threads that are started inside of it inherit it, as context variables do.  Where some
-    samples still generate when it ends, it tells nothing; unless samples are expected to go on
-    (`overlapping`), as in a rollout that never stops: then the slowest is one of those that ended.
+    Tasks and threads that start inside of it inherit it, like context variables.  If samples are
+    still generating at its end, it records nothing.  In a rollout that never stops (`overlapping`)
+    samples may go on: then the slowest is one of those that ended.
     """
 
     __slots__ = ("_begun", "_ended", "_open", "_outer", "overlapping")
@@ -58,17 +58,17 @@ class Batch:
         return len(self._ended)
 
     def begin(self) -> int:
-        """Count a sample in; returns the time at which it begins."""
+        """Count a sample; returns its start time."""
         self._begun += 1
         return time.monotonic_ns()
 
     def end(self, began: int) -> None:
-        """Tell that a sample has ended, whether it is of use or not."""
+        """Record that a sample has ended, useful or not."""
         if self._open and len(self._ended) < MAX_SAMPLES:
             self._ended.append((began, time.monotonic_ns()))
 
     def close(self, *, failed: bool = False) -> None:
-        """End the batch; one that has failed tells nothing."""
+        """End the batch; record nothing if it failed."""
         self._open = False
         count = len(self._ended)
         complete = count == self._begun
@@ -86,7 +86,7 @@ class Batch:
 
 
 class Sample:
-    """One sample of the batch that this task is in; nothing where there is none.  Never raises."""
+    """One sample of this task's batch; nothing without a batch.  Never raises."""
 
     __slots__ = ("_batch", "_began")
 

@@ -1,6 +1,6 @@
 """miles: slime's sibling, with rollout functions of classes and a timer of its own.
 
-Its older release, 0.0.2 on PyPI, is what the tests run; what came later was read in its source
+The tests run its release 0.0.2 from PyPI; the hooks for later versions follow their source
 (github.com/radixark/miles).
 """
 
@@ -49,14 +49,14 @@ def _of_function(_: Any, __: Any, rollout_id: Any, *___: Any, evaluation: bool) 
 
 
 def _of_class(_: Any, input: Any) -> tuple[bool, Any]:
-    """Likewise of `call_rollout_function(fn, input)`."""
+    """The same for `call_rollout_function(fn, input)`."""
     return input.evaluation, input.rollout_id
 
 
 def _rollouts(name: str, asked: Callable[..., tuple[bool, Any]]) -> Plan:
-    """Plans to record a rollout, and to measure its batch, where the manager calls it by `name`.
+    """Plans to record a rollout and measure its batch; the manager calls it by `name`.
 
-    Where the manager's timer has opened the stage already, this is a part of it.
+    If the manager's timer has opened the stage already, this is a part of it.
     """
 
     def stage(*arguments: Any, **named: Any) -> Span:
@@ -103,7 +103,7 @@ def _actor(name: str) -> Plan:
 
 
 def _data(module: ModuleType, patches: Patches) -> None:
-    """`miles.backends.training_utils.data`: what a rank is handed to train on."""
+    """`miles.backends.training_utils.data`: the batch that a rank trains on."""
 
     def report(result: Any, *_: Any, **__: Any) -> None:
         parallel = module.get_parallel_state()  # One data-parallel rank has the same samples.

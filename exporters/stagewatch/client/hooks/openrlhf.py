@@ -44,7 +44,7 @@ NAMES = Names(
 def _methods(
     owner: str, *methods: str, parameters: tuple[str, ...] = ()
 ) -> Callable[[ModuleType, Patches], None]:
-    """A plan for a module in which each of these methods becomes a stage of its own name."""
+    """A plan for a module: its methods become stages of the same names."""
 
     def hook(module: ModuleType, patches: Patches) -> None:
         for method in methods:
@@ -79,11 +79,11 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
 
 
 def _workers(module: ModuleType, patches: Patches) -> None:
-    """`openrlhf.trainer.ray.launcher`: what every model's actor runs for the controller."""
+    """`openrlhf.trainer.ray.launcher`: the actors of all models run it for the controller."""
 
     def execute(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
-            if method_name != "forward":  # handing data over is no stage
+            if method_name != "forward":  # passing data on is not a stage
                 return original(self, method_name, *args, **kwargs)
             with Span(NAMES, f"{type(self).__name__}.{method_name}"):
                 return original(self, method_name, *args, **kwargs)

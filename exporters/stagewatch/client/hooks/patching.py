@@ -1,4 +1,4 @@
-"""Replaces functions of a framework by ones that record stages, all or none, and puts them back."""
+"""Replaces functions of a framework by ones that record stages, all or none, and restores them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Wrapping = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class UnknownShape(Exception):
-    """The framework is not as this hook knows it; says what is missing."""
+    """The framework differs from the versions that this hook knows; the text says what is
+    missing."""
 
 
 class Patches:
@@ -52,13 +53,13 @@ class Patches:
         self._changes.append((owner, name, old, new))
 
     def plan_extra(self, owner: Any, name: str, wrap: Wrapping, *parameters: str) -> None:
-        """Likewise for what tells more but shows no stage: other versions may well lack it."""
+        """The same for a function that adds data but no stage: other versions may lack it."""
         if owner is not None:
             with suppress(UnknownShape):
                 self.plan(owner, name, wrap, *parameters)
 
     def also(self, undo: Callable[[], Any]) -> None:
-        """Take out, with the rest, what the framework's own means have put in."""
+        """Also remove a hook that was set by the framework's own means."""
         self._others.append(undo)
 
     def apply(self) -> None:
@@ -68,7 +69,7 @@ class Patches:
             self._rename(owner, old, new)
 
     def undo(self) -> None:
-        """Put everything back that nobody has changed since."""
+        """Restore everything that nobody else has changed since."""
         for owner, name, old, new in reversed(self._changes):
             if vars(owner).get(name) is new:
                 setattr(owner, name, old)
@@ -78,7 +79,7 @@ class Patches:
             self._others.pop()()
 
     def _rename(self, owner: Any, old: Any, new: Any) -> None:
-        """Where `from owner import name` has put the old function, put the new one."""
+        """Replace the old function also in modules that did `from owner import name`."""
         if not inspect.ismodule(owner):
             return
         for name, module in list(sys.modules.items()):
@@ -130,7 +131,7 @@ def with_stage(names: Names, step: Callable[..., Any] | None = None) -> Wrapping
 
 
 def reported(report: Callable[..., None]) -> Wrapping:
-    """A call is reported, with the arguments it is given, before it runs."""
+    """Report a call with its arguments, before it runs."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -150,7 +151,7 @@ def reported(report: Callable[..., None]) -> Wrapping:
 
 
 def answered(report: Callable[..., None]) -> Wrapping:
-    """A call, sync or async, is reported with its result and its arguments once it has returned."""
+    """Report a call, sync or async, with its result and its arguments, after it has returned."""
 
     def told(result: Any, args: Any, kwargs: Any) -> None:
         try:
@@ -183,9 +184,9 @@ def answered(report: Callable[..., None]) -> Wrapping:
 
 
 def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
-    """A call, sync or async, runs inside the context that `make` makes out of its arguments.
+    """Run a call, sync or async, inside the context that `make` makes from its arguments.
 
-    The context must never raise; `None` is no context.
+    The context must never raise; `None` means no context.
     """
 
     def made(args: Any, kwargs: Any) -> AbstractContextManager[Any]:
@@ -220,7 +221,7 @@ def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: st
         def wrapped(self: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(self, name, *args, **kwargs)  # it may refuse to start twice
             key = (id(self), str(name))
-            if key in spans:  # of a timer that is gone, at the same address
+            if key in spans:  # of a deleted timer at the same address
                 spans[key].end()
             spans[key] = Span(names, str(name))
             spans[key].begin()
@@ -242,7 +243,7 @@ def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: st
 
 
 class _Within:
-    """A span around a framework's own context manager, sync or async as that one is."""
+    """A span around a framework's own context manager, sync or async."""
 
     __slots__ = ("_inner", "_span")
 
@@ -304,5 +305,5 @@ def _step_of(step: Callable[..., Any] | None, args: Any, kwargs: Any) -> Any:
         return None
     try:
         return step(*args, **kwargs)
-    except Exception:  # called in a way this hook does not know: the stage counts, not the step
+    except Exception:  # called in an unknown way: the stage counts, not the step
         return None

@@ -5,7 +5,7 @@
         "env_vars": {"STAGEWATCH_FRAMEWORK": "verl"},
     })
 
-A worker's record begins with its first stage; by then its framework has given it a rank.
+A worker's record begins with its first stage, when its framework has given it a rank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stagewatch.client._install import install
 def setup() -> None:
     """Install the hook of `STAGEWATCH_FRAMEWORK`, or all hooks without it.  Never raises.
 
-    `STAGEWATCH_COLLECTIVES=0` leaves the worker's collectives alone.
+    `STAGEWATCH_COLLECTIVES=0` switches off recording of collectives.
     """
     install(
         os.environ.get("STAGEWATCH_FRAMEWORK") or None,

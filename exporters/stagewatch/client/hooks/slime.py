@@ -1,6 +1,6 @@
 """slime: its timer in the training actors, and the rollout function in its rollout manager.
 
-miles is a sibling that has kept most of these functions: `miles.py` makes use of what stands here.
+miles is a sibling that has kept most of these functions: `miles.py` uses this module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def _timer(module: ModuleType, patches: Patches) -> None:
 
 
 def generated(names: Names, output: Any) -> None:
-    """Count the samples of a batch and the tokens of their responses, and tell the oldest weights.
+    """Count the samples of a batch and the tokens of their responses, and record the oldest
+    weights.
 
     `output.samples` are groups, in which a sample that was split is a list of samples.
     """
@@ -76,7 +77,7 @@ def plan_rewards(module: ModuleType, patches: Patches) -> None:
         return _api.call(_last_part(path) or str(kind or "reward"))
 
     def batch(args: Any, *_: Any, **__: Any) -> AbstractContextManager[Any] | None:
-        # Without a function of the user's it asks for each sample's reward, as above.
+        # Without a function of the user it computes the samples' rewards one by one, as above.
         return _api.call(_last_part(args.custom_rm_path)) if args.custom_rm_path else None
 
     patches.plan_extra(module, "async_rm", within(one), "args", "sample")
@@ -84,7 +85,7 @@ def plan_rewards(module: ModuleType, patches: Patches) -> None:
 
 
 def _last_part(path: Any) -> str:
-    """The function's own name out of `package.module.function`."""
+    """The last part of `package.module.function`."""
     return str(path or "").rpartition(".")[2]
 
 
@@ -127,7 +128,7 @@ def _queue(module: ModuleType, patches: Patches) -> None:
 
 
 def updated(names: Names) -> Wrapping:
-    """`update_weights` of a training actor: the version that the engines have from now on."""
+    """`update_weights` of a training actor: the engines have this version from now on."""
 
     def report(_: Any, self: Any, *__: Any, **___: Any) -> None:
         updater = getattr(self, "weight_updater", None)
@@ -140,7 +141,7 @@ def _actor(module: ModuleType, patches: Patches) -> None:
     """`slime.backends.megatron_utils.actor`."""
 
     def report(data: Any, *_: Any, **__: Any) -> None:
-        parallel = module.mpu  # Ranks of one data-parallel rank are handed the same samples.
+        parallel = module.mpu  # Ranks of one data-parallel rank get the same samples.
         if (
             parallel.get_tensor_model_parallel_rank() == 0
             and parallel.get_pipeline_model_parallel_rank() == 0

@@ -1,8 +1,8 @@
-"""Records a framework's own timed spans as stages, each when it is entered.
+"""Records a framework's own timed spans as stages, when they are entered.
 
-Spans of one task nest.  One that opens inside a span of the same stage shows as its substage and
-is not counted again.  Inside `train` and `eval` every span is part of them, since the same
-functions run there for another purpose.
+Spans of one task nest.  A span inside a span of the same stage is a substage and is not counted
+again.  Inside `train` and `eval` every span is a part of these: the same functions run there for
+another purpose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _began = False
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a framework calls its stages and its metrics."""
+    """A framework's own names for stages and metrics."""
 
     framework: str
     stages: Mapping[str, str | None]
@@ -54,7 +54,7 @@ class Names:
 
 
 def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict[str, str | None]:
-    """`Names.stages` out of the names of each canonical stage; `silent` ones show no stage."""
+    """`Names.stages` from the names of every canonical stage; `silent` names record no stage."""
     own = [*silent, *(name for names in stages.values() for name in names)]
     if len(own) != len(set(own)):
         raise ValueError(f"a name stands under two stages: {sorted(own)}")
@@ -94,7 +94,7 @@ class Span(Opened):
         try:
             self._begin()
             return
-        except BaseException as error:  # a span whose beginning raised is never ended
+        except BaseException as error:  # a span that raised at its start is never ended
             self._abandon()
             swallow("a span was not recorded", error)
 
@@ -117,13 +117,14 @@ class Span(Opened):
             swallow("the end of a span was not recorded", problem)
 
     def finish(self) -> None:
-        """Close the stage where the caller, a timer's `stop`, does not know of an exception."""
+        """Close the stage for a caller, like a timer's `stop`, that does not know of an
+        exception."""
         if self._lane is not None:
             error = sys.exc_info()[1]
             self.end(error if error is not None and id(error) != self._handled else None)
 
     def again(self) -> Span:
-        """A fresh span of the same name, since passes may overlap."""
+        """A new span of the same name, since passes may overlap."""
         return Span(self._names, self._name, self._step)
 
     def __enter__(self) -> Span:
@@ -160,7 +161,7 @@ class Span(Opened):
         self.step = None if self._step is None else whole_step(self._step)
         self._code = code
         self._outer = outer
-        self._handled = id(sys.exc_info()[1])  # an exception that is being handled already
+        self._handled = id(sys.exc_info()[1])  # an exception that is already being handled
         self._entering = lane
         self.label = code, label, _api.event_name(code, label)
         lane.enter(self)
@@ -201,21 +202,21 @@ def publish(names: Names, values: Any) -> None:
 
 
 def count(names: Names, *, stage: str = "train", own: str = "", **amounts: float) -> None:
-    """Count tokens, samples or FLOPs of a stage; `own` is what the framework calls it."""
+    """Count tokens, samples or FLOPs of a stage; `own` is the framework's name of it."""
     if _record_of(names, own) is not None:
         _api.throughput(stage=stage, **amounts)
 
 
 def tell(names: Names, scalar: str, value: Any, own: str = "") -> None:
-    """Record a value that the framework has at hand, where it has one."""
+    """Record a value of the framework, if it has one."""
     if value is not None and _record_of(names, own) is not None:
         _api.scalar(scalar, value)
 
 
 def calling(names: Names, own: str, name: str) -> _api.call:
-    """A call of what the framework waits for, in a process whose record may not have begun.
+    """A call that the framework waits for, in a process whose record may not have begun.
 
-    `own` is what the framework calls it: it decides on the role of the process.
+    `own` is the framework's name of it; it sets the role of the process.
     """
     _record_of(names, own)
     return _api.call(name)
@@ -234,9 +235,10 @@ def _resolve(names: Names, name: str) -> tuple[int, bytes]:
 
 
 def _record_of(names: Names, name: str) -> Recorder | None:
-    """This process' record, which begins here unless `init` was called: a worker now has its rank.
+    """This process' record; it begins here unless `init` was called, since a worker now has its
+    rank.
 
-    It begins once only: a closed record stays closed, and the children of a fork are not the rank.
+    It begins only once: a closed record stays closed, and forked children are not the rank.
     """
     global _began  # noqa: PLW0603
     if not _began:
@@ -250,10 +252,10 @@ def _record_of(names: Names, name: str) -> Recorder | None:
 
 
 def _part(names: Names, name: str) -> dict[str, Any]:
-    """Role and rank of a process whose launcher gave it none.
+    """The role and rank of a process without ones from its launcher.
 
-    A process without a rank is the controller, which drives the workers, or one of several
-    helpers, whose pids stand for their ranks.
+    A process without a rank is the controller, which drives the workers, or a helper; a helper's
+    rank is its pid.
     """
     ranked = any(os.environ.get(variable) for variable in names.rank_variables)
     part: dict[str, Any] = {}

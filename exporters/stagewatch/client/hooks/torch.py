@@ -1,12 +1,12 @@
-"""Records the training of any PyTorch program: no framework, no line of its own.
+"""Records the training of any PyTorch program, without a framework and without changes to it.
 
 `train` begins with the forward pass of the outermost module (in training mode, with gradients) and
 ends with the step of an optimizer; forward and backward are its substages.  Steps of the optimizer
-count as steps, where nobody else numbers them.  Beside it: waiting for a DataLoader, `torch.save`
-and distributed checkpoints.
+count as steps, unless the program numbers them.  It also records waits for a DataLoader,
+`torch.save` and distributed checkpoints.
 
-A stage that the program or a framework's hook has opened is left alone, and so is a program whose
-framework has a hook of its own.
+It does nothing while the program or a framework's hook has a stage open, and nothing in a program
+whose framework has a hook of its own.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from stagewatch.client.hooks.span import Names, Span, by_stage
 from stagewatch.identity import RANK
 
 NAMES = Names(
-    "",  # so that a framework's hook may still name the record
+    "",  # so that a framework's hook can still name the record
     by_stage(train=("step", "forward", "backward"), checkpoint=("save", "async_save")),
 )
 
 
 class _Steps(threading.local):
-    """Where a thread is in its training step."""
+    """The place of a thread in its training step."""
 
     within = False
     """In the outermost module's forward."""
@@ -43,7 +43,7 @@ class _Steps(threading.local):
     """The first optimizer that stepped: others (of a GAN, of parts) are no steps of their own."""
 
     def may(self) -> bool:
-        """Whether the stage of this thread is ours to tell."""
+        """Whether this hook may record the stage of this thread."""
         recorder = _api._recorder
         if recorder is None:
             return not span._began
@@ -73,10 +73,10 @@ _own: Recorder | None = None
 
 
 def _begin_record(numbers: Mapping[str, Any] | None = None) -> None:
-    """Begin the rank's record unless there is, or was, one.
+    """Begin the rank's record, unless it has or had one.
 
-    `numbers` are what the program gave `init_process_group`, which count where no launcher has
-    numbered the process.
+    `numbers` are the program's arguments of `init_process_group`; they count if no launcher has set
+    a rank.
     """
     global _own  # noqa: PLW0603
     if span._began or _api._recorder is not None:
@@ -92,7 +92,7 @@ def _begin_record(numbers: Mapping[str, Any] | None = None) -> None:
 
 
 def _part(name: str, begins: bool) -> Wrapping:
-    """A call is a part of the step, or a stage; one that `begins` a step is one wherever it is."""
+    """A call is a part of the step, or a stage; a call that `begins` a step is a stage anywhere."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -121,7 +121,7 @@ def _part(name: str, begins: bool) -> Wrapping:
 
 
 def _batch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Getting a batch is a part of the step; waiting for it counts whoever tells the stages."""
+    """Getting a batch is a part of the step; the wait counts whoever records the stages."""
     part = _part("dataloader", begins=False)(original)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
 """TRL: its profiling contexts, and the parts of a training step between them.
 
-The contexts cover generation, rewards and the forward pass.  The backward pass and the optimizer
-step, where a lost peer shows first, lie outside them: `train` therefore stays open from
-`compute_loss` until the Trainer says that the (sub)step has ended.
+The contexts cover generation, rewards and the forward pass, but not the backward pass and the
+optimizer step, where a lost peer shows first.  So `train` stays open from `compute_loss` until the
+Trainer reports the end of the (sub)step.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NAMES = Names(
 
 
 class _Steps(threading.local):
-    """A thread's stages that stay open after the function that began them has returned."""
+    """A thread's stages that stay open after the function that opened them has returned."""
 
     def __init__(self) -> None:
         self.train: Span | None = None
@@ -130,7 +130,7 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
         tokens = logs.get("num_tokens")  # of all ranks, since training began
         if tokens is not None and self.state.is_world_process_zero:
             before = getattr(self, "_stagewatch_tokens", None)
-            if before is None:  # as many as the checkpoint had seen that training goes on from
+            if before is None:  # as many as in the checkpoint from which training continues
                 before = getattr(self, "_initial_num_input_tokens_seen", 0)
             self._stagewatch_tokens = tokens
             count(NAMES, tokens=max(0, tokens - before))
@@ -166,7 +166,7 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
     patches.plan(trainer, "train", train)
     if hasattr(trainer, "floating_point_ops"):
         patches.plan(trainer, "floating_point_ops", operations)
-    # Every trainer's loss is computed within this one, whether it has a profiling context or not.
+    # All trainers compute their loss in this function, with or without a profiling context.
     patches.plan(trainer, "compute_loss_context_manager", reported(before_loss))
     for name in ("evaluate", "predict", "_save_checkpoint", "save_model"):
         patches.plan(trainer, name, as_stage(NAMES, name, _step))
@@ -177,8 +177,8 @@ def _rollouts(owner: str) -> Plan:
     """Plans for a trainer that generates what it trains on."""
 
     def generated(result: Any, self: Any, *_: Any, **__: Any) -> None:
-        if self.model.training:  # else for an evaluation
-            completions = result[1]  # token ids of each
+        if self.model.training:  # otherwise for an evaluation
+            completions = result[1]  # token ids by sample
             tokens = sum(len(ids) for ids in completions)
             count(NAMES, stage="rollout", samples=len(completions), tokens=tokens)
 

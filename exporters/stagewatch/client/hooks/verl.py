@@ -1,4 +1,4 @@
-"""verl: the timer behind all of its timers, and the states that its workers report."""
+"""verl: the function behind all of its timers, and the states that its workers report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stagewatch.client.hooks.span import (
 
 _GENERATES = "generate_sequences"
 
-# `train_batch`, `actor_update` and the like are roles of annotated methods of the workers.
+# `train_batch`, `actor_update` and others are roles of annotated methods of the workers.
 NAMES = Names(
     "verl",
     by_stage(
@@ -116,7 +116,7 @@ def _agent_loops(module: ModuleType, patches: Patches) -> None:
 
     def generated(output: Any, self: Any, batch: Any, *_: Any, **__: Any) -> None:
         if not batch.meta_info.get("validate"):
-            mask = output.batch["response_mask"]  # of what the model generated, on the CPU
+            mask = output.batch["response_mask"]  # what the model generated, on the CPU
             tokens, samples = int(mask.sum()), len(output)
             count(NAMES, stage="rollout", own=_GENERATES, samples=samples, tokens=tokens)
 
@@ -141,7 +141,7 @@ def _tools(module: ModuleType, patches: Patches) -> None:
 
     def tool(self: Any, tool_call: Any, tools_kwargs: Any, agent_data: Any) -> Any:
         tools = getattr(agent_data, "_active_tools", self.tools)
-        # The model has made the name up, and may name what is not there.
+        # The model has made up the name, and the tool may not exist.
         known = tool_call.name in tools
         return calling(NAMES, "tool_calls", tool_call.name) if known else None
 
@@ -161,9 +161,9 @@ def _queue(module: ModuleType, patches: Patches) -> None:
 
 
 def _assembly(module: ModuleType, patches: Patches) -> None:
-    """`verl.experimental.fully_async_policy.detach_utils`: a batch is made out of the queue.
+    """`verl.experimental.fully_async_policy.detach_utils`: a batch is made from the queue.
 
-    The trainer itself is a Ray actor, whose methods are out of reach; its version is in its log.
+    The trainer itself is a Ray actor, whose methods cannot be replaced; its version is in its log.
     """
 
     def report(batch: Any, *_: Any, **__: Any) -> None:

@@ -1,8 +1,8 @@
-"""Watches every PyTorch program whose `PYTHONPATH` names this directory, without a line in it.
+"""Watches every PyTorch program whose `PYTHONPATH` has this directory, without changes to it.
 
 Python imports a module of this name when it starts.  This one waits for `import torch`; a program
-that never does so pays for a few lines, and nothing here can make one fail.  `STAGEWATCH_OFF=1`
-switches it off.  A `sitecustomize` further down the path runs as it would without this one.
+without torch pays for a few lines, and nothing here can make a program fail.  `STAGEWATCH_OFF=1`
+switches it off.  A `sitecustomize` later in the path runs as it would without this one.
 """
 
 import importlib.util
@@ -14,9 +14,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pat
 
 
 class _Waiting:
-    """Begins when `torch` is looked for; it finds nothing itself.
+    """Begins when Python looks for `torch`; it has no modules itself.
 
-    It stays in the list, which Python goes through meanwhile.
+    It stays in the list, since Python is iterating over it.
     """
 
     begun = False
@@ -27,14 +27,14 @@ class _Waiting:
         self.begun = True
         try:
             _begin()
-            first = sys.meta_path[0]  # the client's, which was not asked yet
+            first = sys.meta_path[0]  # the client's own finder, which Python has not called yet
             return first.find_spec(name, path, target) if first is not self else None
         except Exception:
             return None
 
 
 def _begin() -> None:
-    """Import the client from where this file lies, whatever else is installed, and hook."""
+    """Import the client beside this file, whatever else is installed, and hook."""
     if "stagewatch" not in sys.modules:
         root = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120
         spec = importlib.util.spec_from_file_location(

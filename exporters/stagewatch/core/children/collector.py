@@ -1,4 +1,4 @@
-"""Collectors whose reading is done by jobs of the helper process."""
+"""Collectors that read through jobs of the helper process."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from stagewatch.core.runner import STALE_AFTER
 
 
 def shown_for(every: float, deadline: float) -> float:
-    """How long a result counts, in seconds: three runs, and the one that may hang."""
+    """How long a result is valid, in seconds: three runs, and one that may hang."""
     return STALE_AFTER * every + deadline
 
 
 class JobsCollector(Collector):
-    """Shows what the jobs of one collector have left, one job for each configured item.
+    """Shows the results of a collector's jobs, one job per configured item.
 
-    A result is shown for `results_for` seconds and dropped then, never shown frozen.
+    A result is shown for `results_for` seconds and then dropped.
     """
 
     items = "job"
-    """What is configured, for the message where nothing is."""
+    """What is configured; for the message if nothing is."""
 
     def __init__(self, jobs: Jobs, *, results_for: float) -> None:
         self._jobs = jobs
         self.results_for = results_for
 
     def collect(self) -> Samples:
-        """From memory.  Raises `NoData` where nothing is configured."""
+        """Read the results from memory. Raises `NoData` if nothing is configured."""
         if not self._jobs.names:
             raise NoData(f"no {self.items} is configured")
         out = Samples()

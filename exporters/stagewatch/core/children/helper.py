@@ -1,7 +1,7 @@
 """The agent's side of the helper process, in which everything runs that may block.
 
-See `worker` for what it does.  Asking it for the state of its jobs never waits for a file
-system or a network, only for the helper itself, and for that not longer than a few seconds.
+See `worker` for what it does. Asking for the state of its jobs never waits for a file system or a
+network; it waits only a few seconds for the helper itself.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ from stagewatch.core.children.supervisor import Supervisor
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What the helper is to run, and when; `function` is `module:name`, loaded at its start."""
+    """What the helper runs, and when; `function` is `module:name`, loaded at the helper's start."""
 
     function: str
     arguments: Mapping[str, Any]
     interval: float
     """Seconds between the starts of two runs."""
     deadline: float
-    """Seconds after which a run is given up and its process killed."""
+    """Timeout of a run in seconds; its process is then killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What is known of a job."""
+    """The state of a job."""
 
     result: dict[str, Any] | None
-    """Of the last run that ended by itself."""
+    """The result of the last run that ended by itself."""
     age: float | None
     """Seconds since then."""
     hung: float | None
-    """Seconds since the phase began in which a run had to be given up; `None` once one ended."""
+    """Seconds since the start of the phase in which a run timed out; `None` after a run has "
+    "ended."""
     hung_since: float | None
-    """The same by the monotonic clock, which all processes share."""
+    """The same as monotonic time, which all processes share."""
     hung_phase: str
     worker: list[int] | None
-    """The process of the run under way, by pid and start; also one that an earlier helper left."""
+    """The process of the current run, by pid and start; it may belong to an earlier helper."""
     runs: int
     kills: int
 
@@ -55,16 +56,16 @@ class Jobs(Protocol):
 
     @property
     def names(self) -> Collection[str]:
-        """Of the jobs."""
+        """The names of the jobs."""
 
     def states(self) -> dict[str, JobState]:
-        """What is known of each; see `Helper.states`."""
+        """The state of every job; see `Helper.states`."""
 
 
 class Helper(Supervisor):
-    """One helper process for all collectors of an agent, safe to use from any thread.
+    """One helper process for all collectors of an agent; thread-safe.
 
-    It is started with the first question; `share` adds jobs before that.  Its owner closes it.
+    It starts with the first question; `share` adds jobs before that. Its owner closes it.
     """
 
     def __init__(
@@ -89,16 +90,16 @@ class Helper(Supervisor):
 
     @property
     def names(self) -> Collection[str]:
-        """Of all jobs."""
+        """The names of all jobs."""
         return self._jobs.keys()
 
     def share(self, owner: str, jobs: Mapping[str, JobSpec]) -> Jobs:
-        """Jobs of a collector, which gets to see no others."""
+        """Add the jobs of a collector; it sees only its own."""
         self._jobs |= {f"{owner} {name}": job for name, job in jobs.items()}
         return _Shared(self, owner, jobs.keys())
 
     def states(self, prefix: str = "") -> dict[str, JobState]:
-        """The state of the jobs whose names begin so; starts the helper where there is none.
+        """The state of the jobs whose names begin with `prefix`; starts the helper if needed.
 
         Raises `Stuck` if the helper does not answer, `SourceError` if it has ended.
         """
@@ -110,7 +111,7 @@ class Helper(Supervisor):
         return states
 
     def _work(self) -> dict[str, Any]:
-        """All jobs for a new helper, each with the worker that an earlier one has left behind."""
+        """All jobs for a new helper, with the workers that an earlier helper left behind."""
         left = {name: asdict(last) for name, last in self._last.items() if last.worker is not None}
         return {
             name: asdict(job) | {"left_behind": left.get(name)} for name, job in self._jobs.items()
@@ -124,6 +125,6 @@ class _Shared:
         self.names = tuple(names)
 
     def states(self) -> dict[str, JobState]:
-        """Without the owner's name."""
+        """The states by names without the owner's prefix."""
         states = self._helper.states(self._prefix)
         return {name.removeprefix(self._prefix): state for name, state in states.items()}

@@ -1,4 +1,4 @@
-"""How a child process is started: plainly, or by the keeper of privileges."""
+"""Starts child processes: directly, or through the keeper of privileges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Protocol
 import stagewatch
 
 PACKAGES = Path(stagewatch.__path__[0]).resolve().parent
-"""Where this very package lies, for the child to import."""
+"""The directory of this package, for the child to import."""
 
 _RUN = """
 import sys, types
@@ -24,11 +24,11 @@ package = sys.modules["stagewatch"] = types.ModuleType("stagewatch")
 package.__path__ = [f"{each}/stagewatch" for each in path.split(":")]
 __import__(name, fromlist=["main"]).main()
 """
-"""Without the client, which `import stagewatch` brings: it would take 3.4 MiB of each child."""
+"""It skips the client, which `import stagewatch` loads: 3.4 MiB in every child."""
 
 
 class Process(Protocol):
-    """A child with pipes, as `subprocess.Popen` has them."""
+    """A child with pipes, like `subprocess.Popen`."""
 
     @property
     def pid(self) -> int:
@@ -36,28 +36,28 @@ class Process(Protocol):
 
     @property
     def stdin(self) -> IO[bytes] | None:
-        """What it reads."""
+        """Its standard input."""
 
     @property
     def stdout(self) -> IO[bytes] | None:
-        """What it writes."""
+        """Its standard output."""
 
     @property
     def stderr(self) -> IO[bytes] | None:
-        """Its complaints, where they are not the agent's own."""
+        """Its standard error, if it is not the agent's."""
 
     def terminate(self) -> None:
         """Ask it to end.  Safe in a signal handler."""
 
     def kill(self) -> None:
-        """End it by force."""
+        """Kill it."""
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit status.  Raises `subprocess.TimeoutExpired`."""
 
 
 def popen(command: Sequence[str], *, errors: bool = False) -> subprocess.Popen[bytes]:
-    """Start a program that sees this very package; with `errors` it complains to a pipe."""
+    """Start a program that can import this package; with `errors`, its standard error is a pipe."""
     path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
         command,
@@ -71,21 +71,21 @@ def popen(command: Sequence[str], *, errors: bool = False) -> subprocess.Popen[b
 
 
 def bare_python(module: str, *arguments: str, packages: Sequence[Path] = (PACKAGES,)) -> list[str]:
-    """The command that runs `main` of a module; it finds the standard library and `packages`."""
+    """The command that runs `main` of a module, with only the standard library and `packages`."""
     path = ":".join(str(package.resolve()) for package in packages)
     return [sys.executable, "-I", "-S", "-c", _RUN, path, module, *arguments]
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A child that may need the agent's privileges: it looks at processes of other users."""
+    """A child that may need the agent's privileges: it reads processes of other users."""
 
     module: str
-    """Whose `main` it runs; it uses the standard library only."""
+    """The module whose `main` it runs; standard library only."""
     arguments: tuple[str, ...] = ()
-    """What is decided before the agent listens, and can be asked for by nobody afterwards."""
+    """Fixed before the agent listens; nobody can change them afterwards."""
     may: tuple[str, ...] = ()
-    """What it may do beyond reading; see `core.privileges.seccomp`."""
+    """Permissions beyond reading; see `core.privileges.seccomp`."""
 
 
 Start = Callable[[Child], Process]
@@ -93,5 +93,5 @@ Start = Callable[[Child], Process]
 
 
 def plainly(child: Child) -> Process:
-    """Start it with what this process itself may do."""
+    """Start it with this process's own privileges."""
     return popen(bare_python(child.module, *child.arguments))

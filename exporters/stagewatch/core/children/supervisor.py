@@ -1,9 +1,9 @@
-"""One child process that answers lines of JSON with lines of JSON, and may never answer.
+"""Supervises one child process that answers lines of JSON with lines of JSON, and may never answer.
 
 A call into a driver or a dead mount can block for ever, in a state in which not even SIGKILL helps.
 So:
 
-* every question has a deadline; past it the child is killed, once, and `Stuck` is raised;
+* every question has a deadline; after it the child is killed, once, and `Stuck` is raised;
 * no second child is started while the first has not been reaped, since it would only hang as well;
 * after a failure the next start waits, longer each time and with jitter, since starting and
   killing clients has itself been seen to wedge a driver.
@@ -28,19 +28,19 @@ from stagewatch.core.errors import NoData, SourceError, StagewatchError, Stuck
 T = TypeVar("T")
 
 MAX_LINE = 64 << 20
-"""Longest answer in bytes; more than that is no answer."""
+"""Longest answer in bytes; a longer one is an error."""
 
 SHORT = 0.3
-"""How long to wait, in seconds, for what takes a moment in a healthy child."""
+"""How long to wait, in seconds, for actions that take a moment in a healthy child."""
 
 
 class Supervisor:
-    """Starts the child with the first question, and again after it has ended or was given up.
+    """Starts the child with the first question, and again after it has ended or timed out.
 
-    `name` is what messages call it, and `answerer` whom it asks in turn.  `start` starts it; where
-    its standard error is a pipe, that tells the reason why it has ended.  A `greeting` is told to
-    each new child.  Any thread may ask; the one that starts a child must live as long as the
-    child where that has asked the kernel to die with its parent.
+    Messages call the child `name`, and the service behind it `answerer`. `start` starts it; if its
+    standard error is a pipe, its last line explains why it ended. Every new child first gets the
+    `greeting`. Any thread may ask; if the child dies with its parent, the thread that starts it
+    must live as long.
     """
 
     def __init__(
@@ -85,33 +85,33 @@ class Supervisor:
         return None if child is None else child.pid
 
     def ask(self, question: object, read: Callable[[Any], T]) -> T:
-        """What `read` makes of the answer to a question.
+        """Ask a question; returns the result of `read` for the answer.
 
-        Raises `Stuck` past the deadline and until a question has been answered again, and
-        `SourceError` where the child has ended.  What `read` raises counts as a failure too.
+        Raises `Stuck` after the deadline and until the child answers again, and `SourceError` if
+        the child has ended. An exception of `read` counts as a failure too.
         """
         with self._lock:
             self._tell(question)
             return cast(T, self._answer(read, self._due))
 
     def begin(self, question: object) -> None:
-        """Ask a question and go on; `answer` is called until it has the answer.
+        """Ask a question without waiting; call `answer` until it returns the answer.
 
-        Raises `SourceError` where there is no child to ask.
+        Raises `SourceError` if there is no child to ask.
         """
         with self._lock:
             self._tell(question)
 
     def answer(self, read: Callable[[Any], T]) -> T | None:
-        """What `read` makes of the answer to the question that was begun; None while there is none.
+        """The result of `read` for the answer to the begun question; None while there is none.
 
-        Never waits.  Raises as `ask` does, `Stuck` past the deadline of the question.
+        Never waits. Raises as `ask` does; `Stuck` after the question's deadline.
         """
         with self._lock:
             return self._answer(read, self._clock())
 
     def dismiss(self) -> None:
-        """Have the child leave: politely first, by force when its time is up."""
+        """End the child: with SIGTERM first, with SIGKILL when its time is up."""
         with self._lock:
             self._error = None
             child = self._child
@@ -132,7 +132,7 @@ class Supervisor:
             child.terminate()
 
     def close(self) -> None:
-        """End the child for good; waits no longer than its patience and a second."""
+        """End the child for good; waits at most its patience and a second."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -192,7 +192,7 @@ class Supervisor:
         self._due = self._clock() + self._limit
 
     def _answer(self, read: Callable[[Any], T], until: float) -> T | None:
-        """What has been answered until then; None before the deadline."""
+        """The answer by then; None before the deadline."""
         try:
             if self._child is None:
                 raise SourceError(f"{self._name} has ended")
@@ -217,7 +217,7 @@ class Supervisor:
         return found
 
     def _failed(self, error: StagewatchError) -> None:
-        """Give the child up, and put the next start off."""
+        """Kill the child, and delay the next start."""
         if self._closed.is_set():
             return
         first, most = self._backoff
@@ -232,7 +232,7 @@ class Supervisor:
             self._reap(SHORT)
 
     def _reap(self, timeout: float = 0.0) -> bool:
-        """Whether the child is gone for good, or is so within the time-out."""
+        """Reap the child; returns whether it is gone within the timeout."""
         if self._child is None or self._child.reap(timeout):
             self._child = None
             return True
@@ -260,16 +260,16 @@ class _Child:
         return self._process.pid
 
     def tell(self, message: object) -> None:
-        """Write one line.  Raises `SourceError` with its last words when it has ended."""
+        """Write one line. Raises `SourceError` with the child's last message if it has ended."""
         try:
             os.write(self._input, json.dumps(message).encode() + b"\n")
         except OSError as error:
             raise self._ended() from error
 
     def line(self, limit: float, wake: int) -> bytes | None:
-        """The next line from it; None past the limit of the clock, or once `wake` is readable.
+        """The next line from it; None after the time limit, or once `wake` is readable.
 
-        Raises `SourceError` with its last words when it has ended.
+        Raises `SourceError` with the child's last message if it has ended.
         """
         poll = select.poll()
         poll.register(self._output, select.POLLIN)
@@ -296,13 +296,13 @@ class _Child:
         self._process.terminate()
 
     def kill(self) -> None:
-        """End it by force, once: no second signal makes a difference."""
+        """Kill it, once: a second signal makes no difference."""
         if not self.killed:
             self.killed = True
             self._process.kill()
 
     def reap(self, timeout: float = 0.0) -> bool:
-        """Whether it is gone for good, or is so within the time-out."""
+        """Reap it; returns whether it is gone within the timeout."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -1,19 +1,20 @@
-"""What runs in the helper process: jobs that may block, each in a short-lived process of its own.
+"""The helper process: it runs jobs that may block, each in its own short-lived process.
 
 A call on a dead mount can wait for ever, in a state in which not even SIGKILL helps.  So nothing
 that can block runs here: for every run of a job a worker is forked, and this process only watches.
-A worker past its deadline is killed, once; a job is not started again while its last worker has not
-been reaped, since another would only hang as well.
+A worker that misses its deadline is killed, once; its job does not start again until the worker is
+reaped, since another one would only hang too.
 
-It forks rather than starts programs because everything is loaded by then: neither Python nor this
-package is read again from a file system that may be the dead one.  It has a single thread, which is
+It forks instead of starting programs, because everything is already loaded: it reads neither Python
+nor this package again from a file system that may be dead.  It has a single thread, which is
 what makes forking safe, and it uses the standard library only.
 
-A worker that waits like this may outlive even the helper.  The next helper is told of it, and does
-not start that job before it is gone.
+A worker that waits like this may outlive even the helper. The agent tells the next helper about it,
+and the helper does not start that job before the worker is gone.
 
-It speaks lines of JSON: the first line in is the list of jobs; each later line is the beginning of
-a name and is answered with the state of the jobs named so.  When its input ends, so does it.
+It speaks lines of JSON: the first line in is the list of jobs; each later line is a prefix of
+names, and the answer is the state of the jobs with that prefix. The helper ends when its input
+ends.
 """
 
 from __future__ import annotations
@@ -33,41 +34,42 @@ from typing import Any
 from stagewatch.core.processes import die_with_parent
 
 MAX_OUTPUT = 4 << 20
-"""Most bytes that one run may report."""
+"""Most bytes in the report of one run."""
 REAP_SECONDS = 0.25
-"""How often a killed worker is looked for."""
+"""Interval of checks for a killed worker."""
 
 SPREAD_SECONDS = 5.0
 """First runs are spread over this time, so that a hundred mounts are not all asked at once."""
 
 
 class Report:
-    """What a job can tell while it runs."""
+    """What a job reports while it runs."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def phase(self, name: str) -> None:
-        """A phase begins: the one in which the job hangs, if it never gets any further."""
+        """Report the start of a phase; if the job hangs, it hangs in its last phase."""
         self.send({"phase": name, "since": time.monotonic()})
 
     def keep(self, leftover: Any) -> None:
-        """Something for the next run to find, whatever becomes of this one."""
+        """Keep a value for the next run, even if this run fails."""
         self.send({"leftover": leftover})
 
     def send(self, message: dict[str, Any]) -> None:
-        """One line, however often it takes."""
+        """Write one line, in as many writes as needed."""
         data = json.dumps(message).encode() + b"\n"
         while data:
             data = data[os.write(self._descriptor, data) :]
 
 
 Function = Callable[[dict[str, Any], Any, Report], "dict[str, Any]"]
-"""A job: its arguments, what earlier runs kept and a `Report`, to a result that JSON can hold."""
+"""A job function: it takes arguments, the value that earlier runs kept and a `Report`, and "
+"returns a result for JSON."""
 
 
 class Job:
-    """One job, the worker that runs it, and what is known of its runs."""
+    """One job with its worker and the state of its runs."""
 
     def __init__(self, spec: dict[str, Any], due: float) -> None:
         module, _, name = spec["function"].partition(":")
@@ -126,7 +128,7 @@ class Job:
         self.started = self.phase_since = now
 
     def read(self) -> None:
-        """Take what the worker wrote; at its end, reap it."""
+        """Read the worker's output; reap the worker at its end."""
         try:
             data = os.read(self.pipe, 1 << 16)
         except BlockingIOError:
@@ -155,14 +157,14 @@ class Job:
             self.hung_since = None
 
     def kill(self) -> None:
-        """End the worker, if that is possible at all; never tried twice."""
+        """Kill the worker, once."""
         if not self.killed:
             self.killed = True
             self.kills += 1
             os.kill(self.pid, signal.SIGKILL)
 
     def check(self, now: float) -> None:
-        """Kill a worker past its deadline, and start the next run when it is due."""
+        """Kill a worker that missed its deadline, and start the next run when it is due."""
         if self.left_behind is not None:
             if identity(self.left_behind[0]) == self.left_behind:
                 return
@@ -175,7 +177,7 @@ class Job:
             self.start(now)
 
     def wake(self, now: float) -> float:
-        """When this job needs attention next, if its worker says nothing before."""
+        """When this job needs attention next, if its worker writes nothing before."""
         if self.left_behind is not None:
             return now + REAP_SECONDS
         if not self.pid:
@@ -183,7 +185,7 @@ class Job:
         return now + REAP_SECONDS if self.killed else self.started + self.deadline + 0.001
 
     def state(self, now: float) -> dict[str, Any]:
-        """What the agent is told."""
+        """The state for the agent."""
         return {
             "result": self.result,
             "age": None if self.finished is None else now - self.finished,
@@ -197,7 +199,7 @@ class Job:
 
 
 def identity(pid: int) -> list[int] | None:
-    """A process by its pid and the time of its start; `None` once it has ended."""
+    """A process by pid and start time; `None` once it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -209,7 +211,8 @@ _said = ""
 
 
 def _say_once(message: str) -> None:
-    """Tell the agent's log, which is the helper's stderr; an empty message ends the matter."""
+    """Write to the agent's log, the helper's stderr, once per message; an empty message reports "
+    "recovery."""
     global _said  # noqa: PLW0603 - one process, one thread
     if message != _said:
         print(f"stagewatch helper: {message or 'processes can be started again'}", file=sys.stderr)
@@ -218,7 +221,7 @@ def _say_once(message: str) -> None:
 
 
 def _work(job: Job, writer: int, parent: int) -> None:
-    """One run, in the worker; does not return."""
+    """Run the job once in the worker; does not return."""
     code = 1
     try:
         die_with_parent(parent)

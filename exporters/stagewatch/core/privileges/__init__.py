@@ -1,4 +1,4 @@
-"""What the agent may do beyond its user, and how little of it has the process that listens.
+"""The agent's privileges, kept away from the process that listens.
 
 `keeper` is the agent's connection to a process that has three capabilities: systemd starts that as
 a unit of its own, or else the agent was given them and has a child take them over before there is a

@@ -19,7 +19,7 @@ NAMES = {
     DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH",
     SYSLOG: "CAP_SYSLOG",
 }
-"""Those that the node agent has a use for."""
+"""The capabilities that the node agent uses."""
 
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 23, 24, 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
@@ -28,14 +28,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def held() -> frozenset[int]:
-    """The numbers of the capabilities that this process may make use of."""
+    """The numbers of the capabilities that this process may use."""
     return _of("CapPrm")
 
 
 def limit(kept: Iterable[int] = ()) -> None:
     """Give up all other capabilities for good, in every set that this process may change.
 
-    Raises `OSError` where the kernel refuses, or where some are left all the same.
+    Raises `OSError` if the kernel refuses, or if some remain.
     """
     wanted = held() & frozenset(kept)
     if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208

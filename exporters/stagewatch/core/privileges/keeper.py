@@ -1,10 +1,10 @@
 """The agent's side of the process that keeps its privileges.
 
-Whoever takes the agent over by what it serves can have done what that process has on its list, and
-gains no privilege: the agent itself has none.  As a service the keeper is a unit of its own, which
-systemd starts when the agent connects, and again when it has ended.  Elsewhere the agent was given
-the privileges, and has a child take them over for good; it cannot start another, so where that one
-ends the agent ends as well, for the engine to start both anew.
+An attacker who takes over the agent can only make the keeper do what is on its list, and gains no
+privilege: the agent itself has none.  As a service the keeper is a unit of its own, which
+systemd starts when the agent connects, and again when it has ended.  Elsewhere the agent starts
+with the privileges and passes them to a child for good. It cannot start a second child, so if the
+child ends, the agent ends too, and the engine restarts both.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from stagewatch.core.privileges.keeper_child import peer
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 10.0
-"""How long it may take to fork or to open a file, on a machine with more to do than it can."""
+"""Timeout for a fork or an open on an overloaded machine."""
 START_SECONDS = 30.0
 
 
 class Keeper:
-    """Has children started with privileges, safe to use from any thread."""
+    """Starts children with privileges; thread-safe."""
 
     def __init__(self, children: Mapping[str, Child], path: Path | None = None) -> None:
-        """Use the one that is to be reached by a socket, while there is one; without a path start
-        one, and give all privileges up.  Raises `SourceError` where that fails."""
+        """Use the keeper behind the socket at `path`; without a path start one, and give up all
+        privileges. Raises `SourceError` if that fails."""
         self._names = {child: name for name, child in children.items()}
         self._path = path
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Keeper:
 
     @property
     def link(self) -> socket.socket | None:
-        """The connection to it; another one once it has ended and was begun anew."""
+        """The connection to the keeper; it changes when the keeper restarts."""
         return self._link
 
     def start(self, child: Child) -> KeptProcess:
@@ -68,19 +68,19 @@ class Keeper:
         return KeptProcess(self, int(answer), to_child, from_child)
 
     def read_clock(self) -> tuple[int, ...]:
-        """What `core.adjtimex` tells.  Raises `OSError` or `SourceError`."""
+        """The result of `core.adjtimex`.  Raises `OSError` or `SourceError`."""
         answer, _ = self.ask("read the clock")
         return tuple(map(int, answer.split()))
 
     def open_kernel_log(self) -> int:
-        """A descriptor of the kernel's log.  Raises `OSError` or `SourceError`."""
+        """A descriptor of the kernel log.  Raises `OSError` or `SourceError`."""
         _, passed = self.ask("open the kernel log")
         return passed[0]
 
     def ask(self, question: str, descriptors: tuple[int, ...] = ()) -> tuple[str, list[int]]:
-        """What it answers, and passes.
+        """The keeper's answer and the descriptors that it passes.
 
-        Raises `OSError` as the keeper met it, and `SourceError` where it refuses or has ended.
+        Raises the keeper's `OSError`, and `SourceError` if it refuses or has ended.
         """
         with self._lock:
             if self._link is None:
@@ -100,7 +100,7 @@ class Keeper:
         return rest, passed
 
     def close(self) -> None:
-        """End it, and its children with it."""
+        """End the keeper and its children."""
         self._closed = True
         if self._link is not None:
             self._link.close()
@@ -111,7 +111,7 @@ class Keeper:
                 self._process.kill()
 
     def _began(self, children: Mapping[str, Child]) -> socket.socket:
-        """The connection to a child that takes the privileges over."""
+        """Start a child that takes over the privileges; returns the connection."""
         link, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
@@ -128,7 +128,7 @@ class Keeper:
         return link
 
     def _reached(self) -> socket.socket:
-        """A connection to the unit's.  Raises `SourceError` while it does not answer."""
+        """Connect to the unit's keeper. Raises `SourceError` while it does not answer."""
         if self._closed:
             raise SourceError("the keeper of privileges is closed")
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -167,14 +167,14 @@ class Keeper:
 
 
 def told(children: Mapping[str, Child]) -> str:
-    """The list of what it may start, as it reads it."""
+    """The list of children in the keeper's format."""
     return json.dumps(
         {name: (child.module, child.arguments, child.may) for name, child in children.items()}
     )
 
 
 def _greeted(link: socket.socket) -> None:
-    """Wait until it has taken the privileges over.  Raises `SourceError` where it does not."""
+    """Wait until it has taken over the privileges. Raises `SourceError` if it does not."""
     link.settimeout(START_SECONDS)
     try:
         ready = link.recv(1024).decode()
@@ -188,7 +188,7 @@ def _greeted(link: socket.socket) -> None:
 
 
 class KeptProcess:
-    """A child of the keeper's with its pipes; see `children.start.Process`."""
+    """A child of the keeper, with its pipes; see `children.start.Process`."""
 
     def __init__(self, keeper: Keeper, pid: int, to_child: int, from_child: int) -> None:
         self._keeper = keeper
@@ -200,11 +200,11 @@ class KeptProcess:
         self._status: int | None = None
 
     def terminate(self) -> None:
-        """Ask it to end; it has the same user, and keeps its number until it is reaped."""
+        """Ask it to end; it has the same user, and keeps its pid until it is reaped."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it by force."""
+        """Kill it."""
         self._signal(signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -237,11 +237,10 @@ class KeptProcess:
 
 
 def keep(children: Mapping[str, Child], path: Path | None) -> Keeper | None:
-    """The keeper at this socket, or else of what this process may do beyond its user, which then
-    may do no more of it.
+    """The keeper at this socket, or a new one that takes over this process's privileges.
 
-    To be called before there is a socket or a thread.  None where there is nothing to keep: root
-    keeps what it has, and anybody else sees what is his own.
+    Call it before there is a socket or a thread. None if there is nothing to keep: root keeps its
+    privileges, and other users see only their own processes.
     """
     if path is None and (os.geteuid() == 0 or not capabilities.held()):
         return None

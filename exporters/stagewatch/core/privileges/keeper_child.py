@@ -1,12 +1,13 @@
 """The process that keeps the privileges; `keeper` is the agent's side of it.
 
-It forks the children that were named when it was started, and opens the kernel's log; it answers
-nothing else, whoever has taken the agent.  A child shares its memory with this process, as the
-helper's workers do (`children.worker`): so this has one thread, and imports little.
+It forks the children that were named at its start, opens the kernel log and reads the clock; it
+does nothing else, even for an attacker who controls the agent. A child shares memory with this
+process, as the helper's workers do (`children.worker`), so this process has one thread and imports
+little.
 
-A message is one packet on the socket pair that it was started with, or on the first connection of
-its own user's to the socket that systemd holds, and so is the answer.  Once the agent has ended, so
-does this process, and with it its children.
+A message is one packet, and so is the answer. They use the socket pair that it was started with, or
+its own user's first connection to the socket that systemd holds. When the agent ends, this process
+and its children end too.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Keeper:
         self._running: set[int] = set()
 
     def serve(self) -> None:
-        """Until the agent has ended."""
+        """Serve until the agent ends."""
         while True:
             message, descriptors = self._receive()
             if not message:
@@ -75,7 +76,7 @@ class Keeper:
         return message, list(descriptors)
 
     def _answer(self, message: str, descriptors: list[int]) -> tuple[str, list[int]]:
-        """The closed list of what can be asked for.  Raises `OSError`."""
+        """Answer the requests of a closed list. Raises `OSError`."""
         question, _, what = message.partition(" ")
         if question == "start" and what in self._children and len(descriptors) == 2:
             return f"started {self._start(what, *descriptors)}", []
@@ -101,7 +102,7 @@ class Keeper:
         return pid
 
     def _become(self, child: _Child, reads: int, writes: int, keeper: int) -> NoReturn:
-        """Go on as the child; only its own privileges and system calls are left."""
+        """Become the child, with only its own privileges and system calls."""
         status = 1
         try:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
@@ -122,13 +123,13 @@ class Keeper:
 
 
 def peer(link: socket.socket) -> int:
-    """The user at the other end: who connected, or who made the socket that was connected to."""
+    """The user at the other end: the one who connected, or who made the socket."""
     raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", raw)[1])
 
 
 def _link() -> socket.socket:
-    """The connection to the agent; as a service this waits for one of its own user's."""
+    """The connection to the agent; as a service it waits for a connection of its own user."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return socket.socket(fileno=os.dup(0))
     with socket.socket(fileno=3) as listener:
@@ -140,7 +141,7 @@ def _link() -> socket.socket:
 
 
 def main() -> None:
-    """Take over the privileges, and tell by one packet that this is done."""
+    """Take over the privileges, and confirm with one packet."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the agent decides on these
     link = _link()

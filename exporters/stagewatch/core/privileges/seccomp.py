@@ -1,9 +1,9 @@
 """A filter of system calls for processes with privileges; see seccomp(2).
 
-What is not listed fails with ENOSYS, as on a kernel that lacks it, so that the C library falls back
-on an older call where there is one.  Files are opened for reading alone: who may trace a process
-must not write to its memory.  There is no socket but for the kernel's own diagnostics, no namespace
-is entered or made, and no program is run except where `RUN` says so.
+Calls that are not listed fail with ENOSYS, as on a kernel without them, so the C library falls back
+to an older call. Files can only be opened for reading: a process that may trace another must not
+write to its memory. The only sockets are the kernel's diagnostics, no namespace can be entered or
+made, and programs run only with `RUN`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 RUN = "run programs"
-"""Which may read the memory of other processes, and nothing else that this process may not do."""
+"""The programs may also read the memory of other processes, but nothing else that this process "
+"may not do."""
 NETLINK = "ask the kernel by netlink"
 KEEP = "pass descriptors, give up capabilities, and read the clock"
 
@@ -65,7 +66,7 @@ _MORE: dict[str, dict[str, tuple[int | None, int | None]]] = {
 
 
 class _Rule(NamedTuple):
-    """A call that is allowed by one of its arguments."""
+    """A call that is allowed depending on one argument."""
 
     numbers: tuple[int | None, int | None]
     argument: int
@@ -77,7 +78,7 @@ class _Rule(NamedTuple):
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _NAMESPACES = 0x7E020080  # CLONE_NEW...
 _ASKED = (0x5450, 0x5451, 0x5401, 0x5421)
-"""What Python asks of descriptors: FIONCLEX, FIOCLEX, TCGETS, FIONBIO."""
+"""The ioctls that Python uses: FIONCLEX, FIOCLEX, TCGETS, FIONBIO."""
 _RULES = (
     _Rule((257, 56), 2, without=_WRITES),  # openat
     _Rule((2, None), 1, without=_WRITES),  # open
@@ -87,7 +88,7 @@ _RULES = (
 _ASK = _Rule((41, 198), 0, one_of=(16,))  # socket of AF_NETLINK
 
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Which of the two numbers counts, and AUDIT_ARCH of linux/audit.h."""
+"""The index of the machine's number, and AUDIT_ARCH of linux/audit.h."""
 _X32 = 0x40000000
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -96,7 +97,7 @@ _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16  # struct seccomp_data, little
 
 
 def program(machine: str, may: Iterable[str] = ()) -> bytes:
-    """The filter as `struct sock_filter`s.  Raises `KeyError` for a machine that is not known."""
+    """The filter as `struct sock_filter`s. Raises `KeyError` for an unknown machine."""
     which, audit = _MACHINES[machine]
     calls = {**_READ}
     rules = [*_RULES]
@@ -124,7 +125,7 @@ def program(machine: str, may: Iterable[str] = ()) -> bytes:
 
 
 def _checks(rule: _Rule) -> list[bytes]:
-    """What follows for a call whose argument counts; they always return."""
+    """The steps for a call whose argument decides; they always return."""
     steps = [_step(_LOAD, _ARGUMENTS_AT + 8 * rule.argument)]  # its lower half
     if rule.without:
         steps += [_step(_ANY_BIT, rule.without, 1, 0), _step(_RETURN, _ALLOW)]
@@ -138,9 +139,9 @@ def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
 
 
 def confine(may: Iterable[str] = ()) -> str:
-    """Let this process, and what it starts, do no more than that for good.
+    """Restrict this process and its children to these calls for good.
 
-    Returns why that is not possible here; empty where it is done.
+    Returns why that is impossible here; empty on success.
     """
     try:
         code = program(os.uname().machine, may)

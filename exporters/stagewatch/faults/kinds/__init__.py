@@ -1,7 +1,7 @@
-"""Every kind of fault that can be injected, one subject a file, and the steps they are made of.
+"""All kinds of faults that can be injected, one subject per file, and their steps.
 
-A file declares its steps, each kind's options, and the function that turns a request into a plan.
-A new kind is added to KINDS, and its steps to STEPS, which is what a journal may hold.
+A file declares its steps, the options of its kinds, and the function that turns a request into a
+plan.  Add a new kind to KINDS, and its steps to STEPS, the steps that a journal may have.
 """
 
 from __future__ import annotations

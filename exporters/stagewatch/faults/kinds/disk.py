@@ -23,7 +23,7 @@ _FILL_LIMIT_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Fill(Step):
-    """One new file that takes up room."""
+    """A new file that takes up room."""
 
     survives_reboot: ClassVar[bool] = True
 
@@ -42,7 +42,7 @@ class Fill(Step):
             file = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise StagewatchError(f"{self.path}: {error.strerror}") from error
-        try:  # through the descriptor: nobody can put a link in the file's place meanwhile
+        try:  # through the descriptor: nobody can replace the file by a link meanwhile
             commands.run(*self._argv, stdin=file, limit=_FILL_LIMIT_SECONDS)
         finally:
             os.close(file)
@@ -83,7 +83,7 @@ class Scratch(Step):
 
 
 def remove(path: Path) -> list[str]:
-    """Remove what we made; never follow a link, never touch what another user owns."""
+    """Remove our files; never follow a link, never touch another user's file."""
     try:
         status = path.lstat()
         if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
@@ -100,7 +100,7 @@ def remove(path: Path) -> list[str]:
 
 
 def _directory(target: str) -> tuple[Path, int]:
-    """The directory, and the bytes that a user may still write there; root could take more, and
+    """The directory, and the bytes that a user may still write there; root could take more, but
     does not."""
     path = Path(target)
     if not path.is_absolute():
@@ -144,7 +144,7 @@ def _fill(request: Request, options: FillOptions) -> Plan:
 
 FILL = Kind(
     name="disk-fill",
-    help="fill a file system up to a floor (fallocate)",
+    help="fill a file system, but leave a floor free (fallocate)",
     target="a directory of that file system, by its absolute path",
     plan=_fill,
     options=FillOptions,
@@ -183,7 +183,7 @@ def _io(request: Request, options: IoOptions) -> Plan:
 
 IO = Kind(
     name="disk-io",
-    help="write and sync without pause beside the job (stress-ng)",
+    help="write and sync without pause, next to the job (stress-ng)",
     target="a directory of the file system or disk, by its absolute path",
     plan=_io,
     options=IoOptions,

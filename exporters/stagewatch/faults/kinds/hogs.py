@@ -1,4 +1,4 @@
-"""Helper processes that are a fault as long as they run, and hogs of cores and memory."""
+"""Helper processes that are a fault while they run, and hogs of cores and memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _running: dict[str, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Helper(Step):
-    """Runs a command in the background; undoing ends whatever it has forked too."""
+    """Runs a command in the background; undoing it also ends the processes it forked."""
 
     id: str
     argv: tuple[str, ...]
@@ -77,7 +77,7 @@ class Helper(Step):
 
 
 def stress_ng(request: Request, *argv: str) -> Helper:
-    """A hog that ends by itself if nobody ends it.  Raises where stress-ng is missing."""
+    """A hog that ends by itself if nobody ends it.  Raises if stress-ng is missing."""
     require("stress-ng")
     limit = ("--timeout", f"{request.tool_seconds}s", "--keep-name", "--quiet")
     return Helper(request.id, ("stress-ng", *argv, *limit), str(request.log))
@@ -125,7 +125,7 @@ def _cores(request: Request) -> list[int]:
 
 
 def parse_cores(text: str) -> set[int]:
-    """Core numbers from the kernel's list form, as `0,4-7`; empty for what is not in that form."""
+    """Core numbers from the kernel's list form, as `0,4-7`; empty for other text."""
     if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", text):
         return set()
     cores: set[int] = set()
@@ -139,7 +139,7 @@ def parse_cores(text: str) -> set[int]:
 
 CPU = Kind(
     name="cpu",
-    help="keep cores busy, which slows down what else runs on them (stress-ng)",
+    help="keep cores busy, which slows down other processes on them (stress-ng)",
     target="cores of this machine as 0,4-7, `all`, or the cores of a process: pid:PID, JOB:RANK",
     plan=_cpu,
     options=CpuOptions,
@@ -181,7 +181,7 @@ def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 MEMORY = Kind(
     name="memory",
-    help="hold memory, as much as asked for and never below a floor (stress-ng)",
+    help="hold memory, but leave a floor free (stress-ng)",
     target="how much, as 4GiB",
     plan=_memory,
     options=MemoryOptions,

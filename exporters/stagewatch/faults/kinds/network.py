@@ -1,4 +1,4 @@
-"""Delay and loss of packets between this machine and a peer, and a name that does not resolve."""
+"""Delays and drops packets between this machine and a peer; makes a name fail to resolve."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Chain(CommandStep):
     def _needed(self, commands: Commands, command: tuple[str, ...]) -> bool:
         """Whether there is something for the command to undo.
 
-        Looks through the list of all rules: asked for one chain that is not there, iptables says
-        so in several ways and with no exit status of its own.
+        It lists all rules: if asked for a chain that does not exist, iptables says so in several
+        ways and without an exit status of its own.
         """
         rules = commands.run(self.tool, "-w", "-S").stdout.splitlines()
         if "-D" in command:
@@ -167,7 +167,7 @@ def require_netem(commands: Commands) -> None:
 
 
 def root(commands: Commands, device: str) -> dict[str, Any] | None:
-    """The device's outermost queueing discipline; `None` where there is no such device."""
+    """The device's outermost queueing discipline; `None` if there is no such device."""
     done = commands.run("tc", "-j", "qdisc", "show", "dev", device, check=False)
     if done.returncode:
         if "Cannot find device" in done.stderr:
@@ -181,7 +181,7 @@ def root(commands: Commands, device: str) -> dict[str, Any] | None:
 
 
 def refuse_other(device: str, outermost: dict[str, Any] | None) -> None:
-    """Raise `StagewatchError` where the device has a discipline that we could not restore."""
+    """Raise `StagewatchError` if the device has a discipline that we could not restore."""
     if outermost is None:
         raise StagewatchError(f"there is no network device {device}")
     if outermost.get("handle") == f"{MAJOR}:":
@@ -268,7 +268,7 @@ class DelayOptions:
     jitter: float | None = option(
         None, "standard deviation of the delay, normally distributed", parse=duration
     )
-    loss: Percent | None = option(None, "share of the packets to lose as well", parse=percent)
+    loss: Percent | None = option(None, "share of the packets to drop too", parse=percent)
 
 
 def _delay(request: Request, options: DelayOptions) -> Plan:
@@ -286,7 +286,7 @@ def _delay(request: Request, options: DelayOptions) -> Plan:
 
 DELAY = Kind(
     name="network-delay",
-    help="delay packets to a peer, and lose some of them (tc, netem)",
+    help="delay packets to a peer, and drop some of them (tc, netem)",
     target=_PEER,
     plan=_delay,
     options=DelayOptions,
@@ -297,7 +297,7 @@ DELAY = Kind(
 class LossOptions:
     """Options of `network-loss`."""
 
-    loss: Percent = option(Percent(0.1), "share of the packets to lose", parse=percent)
+    loss: Percent = option(Percent(0.1), "share of the packets to drop", parse=percent)
 
 
 def _loss(request: Request, options: LossOptions) -> Plan:
@@ -326,7 +326,7 @@ def _words(addresses: list[str], port: int) -> str:
 
 LOSS = Kind(
     name="network-loss",
-    help="lose packets that arrive from a peer (iptables, statistic match)",
+    help="drop packets that arrive from a peer (iptables, statistic match)",
     target=_PEER,
     plan=_loss,
     options=LossOptions,
@@ -369,7 +369,7 @@ def _hosts_names(file: Path) -> set[str]:
 
 DNS = Kind(
     name="dns",
-    help="lose the answers of name servers for a name, so that it does not resolve here",
+    help="drop the answers of name servers for a name, so that it does not resolve here",
     target="the name, as metaserver.cluster.local",
     plan=_dns,
     options=NoOptions,

@@ -25,7 +25,7 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Stop(Step):
-    """Stops a process, and continues the same one."""
+    """Stops a process, and continues it."""
 
     pid: int
     start_ticks: int
@@ -101,14 +101,14 @@ def _kill(request: Request, _: NoOptions) -> Plan:
 
 STOP = Kind(
     name="process-stop",
-    help="stop a process, as a hang does, and continue it afterwards (SIGSTOP, SIGCONT)",
+    help="stop a process, like a hang, and continue it afterwards (SIGSTOP, SIGCONT)",
     target=TARGET,
     plan=_stop,
     options=NoOptions,
 )
 KILL = Kind(
     name="process-kill",
-    help="kill a process, as the OOM killer does (SIGKILL)",
+    help="kill a process, like the OOM killer (SIGKILL)",
     target=TARGET,
     plan=_kill,
     options=NoOptions,

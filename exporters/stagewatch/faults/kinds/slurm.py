@@ -16,7 +16,7 @@ _REASON = re.compile(r"^\s+Reason=(.*?)(?: \[[^\[\]]*\])?$", re.MULTILINE)
 
 
 def _show(commands: Commands, node: str) -> tuple[str, str]:
-    """A node's state and reason.  Raises `SourceError` where slurmctld does not tell."""
+    """A node's state and reason.  Raises `SourceError` if slurmctld does not answer."""
     answer = commands.run("scontrol", "show", "node", node, limit=30).stdout
     state = re.search(r"\bState=(\S+)", answer)
     if not state:
@@ -27,7 +27,7 @@ def _show(commands: Commands, node: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Drain(Step):
-    """Drains a node, and resumes it only while the reason is still the one given here."""
+    """Drains a node, and resumes it only if the reason is still the one given here."""
 
     survives_reboot: ClassVar[bool] = True
 

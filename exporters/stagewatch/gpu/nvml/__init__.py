@@ -1,9 +1,9 @@
 """The NVIDIA driver through NVML; the only code that touches `pynvml`.
 
-Everything here runs in a child process, because a call of the driver may never return; the agent
-talks to it through `stagewatch.gpu.reader`.  `driver` is that process and its session (open it
-first) with the GPUs of `inventory`; it asks for what stands in `calls`, `fields` and `gpm`, and
-`answers` judges what comes back.
+All of it runs in a child process, because a driver call may never return; the agent talks to it
+through `stagewatch.gpu.reader`. `driver` is that process with its session (open it first);
+`inventory` has its GPUs. It makes the calls in `calls`, `fields` and `gpm`, and `answers` checks
+the results.
 
 The child answers with a *frame*, plain JSON, which is also what a recording consists of::
 
@@ -14,8 +14,8 @@ The child answers with a *frame*, plain JSON, which is also what a recording con
                                   "values": {"gpu_temperature_celsius": 51.0,
                                              "gpu_clock_hertz/sm": 1.755e9}}]}}}
 
-A frame with the fast tier also has `xids`, the errors announced since the one before, each with
-gpu, uuid, pci_bus_id, xid and time.
+A frame with the fast tier also has `xids`, the errors since the previous frame, with gpu, uuid,
+pci_bus_id, xid and time.
 
 `stagewatch.gpu.readings` declares the keys of `values`.  A row of the slow tier also has `info`:
 model, minor, pci_bus_id, vbios, serial.  A GPU that the driver has lost has `"lost": true` and no

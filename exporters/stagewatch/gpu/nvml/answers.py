@@ -1,8 +1,8 @@
-"""How to judge the driver's answers: return codes, and numbers that stand for "not available".
+"""Checks of the driver's answers: return codes, and numbers that mean "not available".
 
-NVML marks "not available" by all bits set, tools above it by values just under 2^31 and 2^63 or by
-2^47 as a float; a GPU on its way off the bus answers 0xFFFFFFFF to everything.  After conversion
-to base units each of these lies far outside what the quantity can be, in the bounds below.
+NVML marks "not available" with all bits set, tools above it with values just under 2^31 and 2^63 or
+with 2^47 as a float; a GPU that is falling off the bus answers 0xFFFFFFFF to everything. In base
+units all of these are far outside the possible range of a quantity, given by the bounds below.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stagewatch.core.errors import SourceError
 
 
 class Codes:
-    """NVML's return codes that call for different action; all others are failures of one call."""
+    """NVML's return codes that need special action; all others are failures of one call."""
 
     def __init__(self, nvml: Any) -> None:
         self.fatal = {
@@ -23,9 +23,9 @@ class Codes:
             nvml.NVML_ERROR_DRIVER_NOT_LOADED,
             nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
         }
-        """The session is of no use any more; a new process may fare better."""
+        """The session is unusable; a new process may work."""
         self.lost = {nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_GPU_NOT_FOUND}
-        """The GPU does not answer any more."""
+        """The GPU no longer answers."""
         self.absent = {
             nvml.NVML_ERROR_NOT_SUPPORTED,
             nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -35,7 +35,7 @@ class Codes:
             nvml.NVML_ERROR_NOT_FOUND,
             nvml.NVML_ERROR_INVALID_ARGUMENT,
         }
-        """This driver or this GPU does not have what was asked for."""
+        """This driver or this GPU does not support the call."""
 
 
 class SessionBroken(SourceError):
@@ -75,7 +75,7 @@ _BLANK_FLOAT = 2.0**47
 
 
 def plausible(key: str, value: float) -> bool:
-    """Whether a value, in base units, can be the reading that a frame calls so."""
+    """Whether a value, in base units, is possible for a reading."""
     low, high = _bounds(key)
     return math.isfinite(value) and low <= value <= high
 

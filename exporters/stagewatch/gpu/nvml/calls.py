@@ -1,9 +1,9 @@
-"""The calls that read one GPU, in three tiers by cost and by how fast the reading changes.
+"""The calls that read one GPU, in three tiers by cost and rate of change.
 
-A call yields readings with their values in base units.  When the driver refuses it, it is not made
-again until the next round; so each asks NVML one question, lest a reading that the device has goes
-missing beside one that it lacks.  Most readings of the slower tiers are in `fields`, since NVML
-gives all of them in one call.
+A call yields readings with their values in base units. If the driver refuses it, it is not repeated
+until the next round. So a call asks NVML for only one thing: an unsupported reading must not hide a
+supported one. Most readings of the slower tiers are in `fields`, since NVML returns all of them in
+one call.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MEGA = 1_000_000
 MILLI = 1000
 PERCENT = 100
 ALL_BITS = -1
-"""What a GPU that is going off the bus answers to everything, as a signed number."""
+"""The answer of a GPU that is falling off the bus, as a signed number."""
 
 MAX_PROCESSES = 64
-"""Most processes of one GPU with a series of their own; `gpu_processes` counts them all."""
+"""Most processes per GPU with their own series; `gpu_processes` counts all."""
 
 MAX_NVLINKS = 36
 
@@ -38,7 +38,7 @@ def number(
     times: int = 1,
     over: int = 1,
 ) -> Call:
-    """A function of NVML that takes constants (here by name) and answers with one number."""
+    """A call of an NVML function that takes constants (by name) and returns one number."""
     key = reading.key(*labels)
 
     def call(nvml: Any, gpu: Any) -> Readings:
@@ -126,7 +126,7 @@ _THROTTLE_BITS = (  # nvmlClocksEventReason*; idling and clocks set by the user 
     ("hw_power_brake", 0x80),
 )
 _ALL_THROTTLE_BITS = 0xFFFF
-"""More than there are; a GPU that is going off the bus answers with all bits set."""
+"""More bits than exist; a GPU that is falling off the bus answers with all bits set."""
 
 
 def throttling(nvml: Any, gpu: Any) -> Readings:
@@ -233,4 +233,4 @@ TIERS: dict[str, tuple[Call, ...]] = {
 }
 
 MIG_TIERS: dict[str, tuple[Call, ...]] = {"fast": (memory,), "medium": (processes,), "slow": ()}
-"""The same for a MIG instance, which has no sensors of its own."""
+"""The calls for a MIG instance, which has no sensors."""

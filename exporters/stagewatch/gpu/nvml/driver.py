@@ -1,10 +1,10 @@
 """One session with the driver: readings of all GPUs, tier by tier, in a process of its own.
 
 `python -m stagewatch.gpu.nvml.driver` is the reader process: it answers each line of JSON on its
-input with one on its output.  `stagewatch.gpu.reader` starts it, and nobody by hand.  It may hang
-in the driver for good, so it owns nothing that matters: no socket, no file, no lock.  It ends when
-its input does, when its parent dies, or on SIGTERM as soon as the call in progress has returned.
-It never shuts NVML down first, since that can hang too and the kernel does it anyway.
+input with one on its output.  Only `stagewatch.gpu.reader` starts it. It may hang in the driver for
+good, so it owns nothing important: no socket, no file, no lock. It ends when its input ends, when
+its parent dies, or on SIGTERM as soon as the current call returns. It does not shut NVML down
+first, since that can hang too and the kernel cleans up anyway.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from stagewatch.gpu.readings import Key, Reading
 Frame = dict[str, Any]
 
 WAIT_MILLISECONDS = 1
-"""How long to wait for an event; what zero means is not documented."""
+"""How long to wait for an event; the meaning of zero is not documented."""
 
 MOST = 256
-"""Most events read in one call: a GPU that floods the queue must not stop the readings."""
+"""Most events read in one call: a GPU that floods the queue must not block the readings."""
 
 
 class Driver:

@@ -1,7 +1,7 @@
 """Profiling without DCGM: GPU Performance Monitoring, on Hopper and later.
 
-A metric is an average between two samples, so each tick takes one sample per GPU and compares it
-with the sample of the tick before: nothing sleeps, and nothing between two ticks is missed.
+A metric is an average between two samples. Every tick takes one sample per GPU and compares it with
+the previous tick's sample: nothing sleeps, and no time between ticks is lost.
 NVML: nvmlGpmSampleGet, nvmlGpmMetricsGet; one thread only.
 """
 
@@ -15,10 +15,10 @@ from stagewatch.gpu.nvml.answers import blank
 from stagewatch.gpu.readings import Key, Reading
 
 SHORTEST = 0.1
-"""Least time between two samples in seconds, as NVML demands."""
+"""Shortest time between two samples in seconds, as NVML requires."""
 
 LONGEST = 60.0
-"""Longest time between two samples in seconds; a longer average says nothing about now."""
+"""Longest time between two samples in seconds; a longer average does not describe the present."""
 
 _PERCENT = 100.0
 _MIB = 1 / (1024 * 1024)
@@ -49,7 +49,7 @@ class Profile:
 class Gpm:
     """All profiles of a session.
 
-    `sample` raises the driver's errors; a single metric that the driver refuses is left out.
+    `sample` raises the driver's errors; it omits a single metric that the driver refuses.
     """
 
     def __init__(self, nvml: Any) -> None:
@@ -74,7 +74,7 @@ class Gpm:
         """The averages since the last sample; empty for the first sample and after a gap.
 
         `instance` is the id of a MIG GPU instance of `gpu`.  A metric that the driver refused is
-        asked for again in the next `round`.
+        tried again in the next `round`.
         """
         now = time.monotonic()
         if profile.taken is not None and now - profile.taken < SHORTEST:

@@ -12,7 +12,7 @@ from stagewatch.gpu.nvml.gpm import Gpm, Profile
 
 @dataclass(slots=True)
 class Gpu:
-    """A GPU or a MIG instance, with what the session has learnt about it."""
+    """A GPU or a MIG instance, with the session's knowledge about it."""
 
     index: int
     handle: Any = None
@@ -26,7 +26,7 @@ class Gpu:
     lost: bool = False
     errors: int = 0
     refused: dict[Hashable, int] = field(default_factory=dict)
-    """What the driver refuses, each with the round in which it was asked last."""
+    """Calls that the driver refuses, with the round of the last attempt."""
 
 
 class Inventory:
@@ -39,7 +39,7 @@ class Inventory:
         self.gpus: list[Gpu] = []
 
     def enumerate(self) -> None:
-        """Look for all GPUs anew.  A GPU that is missing now stays in the list, as lost.
+        """Look for all GPUs again. A missing GPU stays in the list, as lost.
 
         Indices change: when a GPU falls off the bus, those behind it move up by one.
         """
@@ -57,7 +57,7 @@ class Inventory:
 
     @staticmethod
     def _name_silent(gpus: list[Gpu], before: dict[str, Gpu]) -> None:
-        """Take a GPU that does not tell its UUID for the missing one that had its index."""
+        """Identify a GPU without a UUID as the missing one with the same index."""
         for gpu in gpus:
             old = next((old for old in before.values() if old.index == gpu.index), None)
             if not gpu.uuid and old is not None:
@@ -65,7 +65,7 @@ class Inventory:
                 del before[old.uuid]
 
     def refresh_instances(self) -> None:
-        """Look for MIG instances anew, since they come and go with the jobs."""
+        """Look for MIG instances again, since they come and go with the jobs."""
         before = {gpu.uuid: gpu for gpu in self.gpus if gpu.parent is not None}
         whole = [gpu for gpu in self.gpus if gpu.parent is None]
         now: list[Gpu] = []
@@ -82,7 +82,7 @@ class Inventory:
         self.gpus = now
 
     def failed(self, gpu: Gpu, error: Any) -> None:
-        """Count a call that failed.  Raises `SessionBroken` where the session is at an end."""
+        """Count a failed call. Raises `SessionBroken` if the session is unusable."""
         if error.value in self._codes.fatal:
             raise SessionBroken(error)
         gpu.errors += 1

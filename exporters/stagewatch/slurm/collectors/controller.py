@@ -14,22 +14,22 @@ from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
 UP = gauge("slurm_controller_up", "1 if this slurmctld answers a ping.", ("host", "role"))
 RPCS = counter(
     "slurm_controller_rpcs_total",
-    "Requests by message type; Slurm itself sets its counts back to 0 every midnight UTC.",
+    "Requests by message type; Slurm resets its counts every midnight UTC.",
     ("type",),
 )
 RPC_SECONDS = counter(
     "slurm_controller_rpc_seconds_total",
-    "Time spent on requests, by message type: what keeps the controller busy.",
+    "Time spent on requests, by message type: it shows what keeps the controller busy.",
     ("type",),
 )
 USER_RPCS = counter(
     "slurm_controller_user_rpcs_total",
-    "Requests by user, of those who take most of the controller's time; the rest is other.",
+    "Requests by user, for the users who take most of the controller's time; the rest is other.",
     ("user",),
 )
 USER_RPC_SECONDS = counter(
     "slurm_controller_user_rpc_seconds_total",
-    "Time spent on requests, by user, as for the count: who keeps the controller busy.",
+    "Time spent on requests, by user, as in the count: it shows who keeps the controller busy.",
     ("user",),
 )
 VALUES = {
@@ -80,7 +80,7 @@ class ControllerCollector(Collector):
         self._top = top
 
     def collect(self) -> Samples:
-        """Export the pings and the diagnostics; one of the two is enough."""
+        """Export the pings and the diagnostics; one answer is enough."""
         out = Samples()
         errors: list[StagewatchError] = []
         try:
@@ -101,7 +101,7 @@ class ControllerCollector(Collector):
 
 
 def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...]:
-    """The controllers of the last good ping, all of them down, while a ping fails."""
+    """While pings fail: the controllers of the last good ping, all shown as down."""
     if ping.reading is None or ping.status().success:
         return ()
     return tuple(
@@ -121,7 +121,7 @@ def _diagnostics(out: Samples, diagnostics: Diagnostics, top: int) -> None:
 
 
 def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
-    """Keep the `top` users by time, and add up all others in one record."""
+    """Keep the `top` users by time, and add up the others in one record."""
     ranked = sorted(users, key=lambda user: (-user.seconds, user.name))
     rest = ranked[top:]
     if not rest:

@@ -1,4 +1,4 @@
-"""Keeps service discovery's list of nodes in step with the controller's."""
+"""Keeps the nodes of service discovery equal to those of the controller."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stagewatch.slurm.discovery import targets_of
 
 TARGETS = gauge(
     "slurm_discovery_targets",
-    "Nodes that service discovery lists, whether the controller answers now or not.",
+    "Nodes that service discovery lists; the last good list while the controller does not answer.",
     ("cluster",),
 )
 
@@ -23,7 +23,7 @@ class DiscoveryCollector(Collector):
         self._applied = 0
 
     def collect(self) -> Samples:
-        """Update the list and its files if the nodes have changed, without waiting for them."""
+        """Update the list if there is a new answer; this does not wait for one."""
         nodes, discovery = self._context.cluster.nodes, self._context.discovery
         reading = nodes.keep_fresh()
         if reading is not None and self._applied != reading.sequence:
@@ -44,7 +44,7 @@ def _build(options: NoOptions, context: SlurmContext) -> Collector:
 
 SPEC = CollectorSpec(
     name="slurm_discovery",
-    help="the list of nodes at /sd, and its files",
+    help="the list of nodes at /sd",
     interval=5,
     options=NoOptions,
     build=_build,

@@ -1,8 +1,8 @@
 """Events as counters: how jobs end, requeues, and nodes that leave service.
 
-Fed by the readings of the queue, the nodes and accounting, whoever asked for them.
+It counts every reading of the queue, the nodes and accounting, whichever collector asked for it.
 
-Accounting has a collector of its own, so that a slow slurmdbd holds up nothing else.
+Accounting has a collector of its own, so that a slow slurmdbd delays nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 ENDED = counter(
     "slurm_jobs_ended_total",
     "Runs of jobs that ended, by final state; a requeued job has several.  UNKNOWN: gone from the "
-    "queue without a record.  A job that never started counts in the first of its partitions.",
+    "queue without a record.  A job that never started counts in its first partition.",
     ("partition", "state"),
 )
 FAILED = counter(
@@ -35,55 +35,49 @@ FAILED = counter(
 )
 REQUEUES = counter(
     "slurm_job_requeues_total",
-    "Times a job was put back into the queue.",
+    "Requeues of jobs.",
     ("partition",),
 )
 RESTARTS = gauge(
     "slurm_job_restarts",
-    "Restarts of jobs that are in the queue, those with the most of them only.",
+    "Restarts of jobs in the queue; only of the jobs with the most restarts.",
     ("job_id", "partition", "user"),
 )
 REQUEUED_AT = gauge(
     "slurm_job_requeue_timestamp_seconds",
-    "When such a job was last put back into the queue, as Unix time: its run before ended then.",
+    "When a job in slurm_job_restarts was last requeued, as Unix time: its previous run ended "
+    "then.",
     ("job_id", "partition", "user"),
 )
 UNACCOUNTED = gauge(
     "slurm_jobs_unaccounted",
-    "Jobs that left the queue in no final state and that accounting has no record of yet: how "
-    "they ended is unknown.",
+    "Jobs that left the queue without a final state and have no accounting record yet: how they "
+    "ended is unknown.",
 )
 FROM_ACCOUNTING = gauge(
     "slurm_events_from_accounting",
-    "1 if ends are reconciled with accounting; 0 if there is none, and they are what the queue "
-    "showed between two looks.",
+    "1 if the counts of ended jobs include accounting; 0 if there is no accounting, and they come "
+    "from the queue alone.",
 )
 WAIT = histogram(
     "slurm_job_wait_seconds",
-    "From being eligible to start, of runs that have ended.",
+    "Time from eligible to start, of runs that have ended.",
     ("partition",),
 )
 RUN = histogram(
     "slurm_job_run_seconds",
-    "From start to end, of runs that have ended.",
+    "Time from start to end, of runs that have ended.",
     ("partition",),
 )
 NODE_FAILURES = counter(
     "slurm_node_failures_total",
-    "Times a node left service: how (drain, down, fail) and the class of its reason.",
+    "How often a node left service, by kind (drain, down, fail) and class of the reason.",
     ("kind", "reason_class"),
 )
-NODE_REBOOTS = counter(
-    "slurm_node_reboots_total",
-    "Times a node came back with a new boot time; many at once are a power cut.",
-)
-SLURMD_RESTARTS = counter(
-    "slurm_node_slurmd_restarts_total",
-    "Restarts of slurmd; many at once are an upgrade or a crash.",
-)
+
 LAST_FAILURE = gauge(
     "slurm_node_last_failure_timestamp_seconds",
-    "When a node last left service, as Unix time; of the 200 nodes where that is most recent.",
+    "When a node last left service, as Unix time; of the 200 most recent nodes.",
     ("node", "kind", "reason_class"),
 )
 KEPT = gauge(
@@ -98,7 +92,7 @@ _TOP_RESTARTS = 50
 
 
 class EventsCollector(Collector):
-    """Feeds new readings to the ledgers, and exports their counters."""
+    """Passes new readings to the ledgers, and exports their counters."""
 
     def __init__(self, cluster: Cluster, *, wall: Callable[[], float] = time.time) -> None:
         self._cluster = cluster
@@ -131,7 +125,7 @@ class EventsCollector(Collector):
         return reading
 
     def _nothing_under_way(self) -> bool:
-        """Whether the controller has nothing left to send to slurmdbd, by its last diagnostics."""
+        """Whether the controller has sent everything to slurmdbd, by its last diagnostics."""
         reading = self._cluster.diagnostics.reading
         return reading is None or not reading.data.values.get("dbd_agent_queue_size")
 
@@ -155,8 +149,7 @@ class EventsCollector(Collector):
         for why in product(("drain", "down", "fail"), REASON_CLASSES):
             out.add(NODE_FAILURES, 0, *why)  # so that the first one is an increase
         out.add_all(NODE_FAILURES, nodes.failures)
-        out.add(NODE_REBOOTS, nodes.reboots)
-        out.add(SLURMD_RESTARTS, nodes.slurmd_restarts)
+
         for node, failure in nodes.recent.items():
             out.add(LAST_FAILURE, failure.when, node, failure.kind, failure.reason_class)
         restarted(out, records_of(self._cluster.jobs.reading))
@@ -191,19 +184,19 @@ SPEC = CollectorSpec(
 
 RECORDS = gauge(
     "slurm_accounting_records",
-    "Records in the last answer of accounting, by kind (jobs, nodes); most were known already.",
+    "Records in the last answer of accounting, by kind (jobs, nodes); most of them are not new.",
     ("kind",),
 )
 
 
 class AccountingCollector(Collector):
-    """Asks accounting, whose answers the events collector counts."""
+    """Queries accounting; the events collector counts the answers."""
 
     def __init__(self, jobs: Source[Records[EndedJob]], nodes: Source[Records[NodeEvent]]) -> None:
         self._sources: dict[str, Source[Records[object]]] = {"jobs": jobs, "nodes": nodes}
 
     def collect(self) -> Samples:
-        """Ask for jobs and nodes; if one of them fails, raise its error after both were tried."""
+        """Query jobs and nodes; if one query fails, raise its error after both were tried."""
         out = Samples()
         errors: list[StagewatchError] = []
         for kind, source in self._sources.items():

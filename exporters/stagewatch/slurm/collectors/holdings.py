@@ -1,9 +1,9 @@
-"""Who has each configured GPU: a job, or nobody and why.
+"""Who has the configured GPUs: a job, or nobody and why.
 
-Slurm's queue and its nodes are looked at at different moments, and a job that has just ended may
-still be on a node that another one has already.  The rules on goodput must count each GPU once,
-so this collector sets both against each other: a job holds no more than its nodes have, and what
-is left of a node is in the state of the node.
+The queue and the nodes are read at different moments: a job that has just ended may still show on a
+node that the next job already has.  The goodput rules must count every GPU once.  So this collector
+compares both: a job holds no more GPUs than its nodes have, and the other GPUs of a node are in the
+node's state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from stagewatch.slurm.notation import expand_or_none, node_availability, total
 
 HELD = gauge(
     "slurm_held_gpus",
-    "GPUs that a job has, by model and by the job's state.  Each configured GPU is in this metric "
-    "or in slurm_unheld_gpus, and once; those of jobs that exceed the limit have no job_id.",
+    "GPUs that a job holds, by model and by the job's state. Every configured GPU is exactly once "
+    "in this metric or in slurm_unheld_gpus; GPUs of jobs beyond the limit have no job_id.",
     ("job_id", "user", "account", "partition", "model", "state"),
 )
 UNHELD = gauge(
     "slurm_unheld_gpus",
-    "GPUs that no job has: free, reserved (in a node of an active reservation), drained (in a "
+    "GPUs that no job holds: free, reserved (in a node of an active reservation), drained (in a "
     "node that takes no jobs) or down.",
     ("model", "state"),
 )
@@ -46,24 +46,24 @@ Room = dict[str, int]
 class HoldingsOptions:
     """Options of the holdings collector."""
 
-    max_jobs: int = option(1000, "most jobs that get series of their own", parse=integer)
+    max_jobs: int = option(1000, "most jobs with their own series", parse=integer)
 
 
 class HoldingsCollector(Collector):
-    """Sets the queue against the nodes."""
+    """Compares the queue with the nodes."""
 
     def __init__(self, cluster: Cluster, *, max_jobs: int = 1000) -> None:
         self._cluster = cluster
         self._max_jobs = max_jobs
 
     def collect(self) -> Samples:
-        """Read both; without one of them nothing is told, as the sum would be wrong."""
+        """Read both; without one of them export nothing, as the sum would be wrong."""
         nodes = self._cluster.nodes.refresh().items
         return measure(self._cluster.jobs.refresh().items, nodes, self._max_jobs)
 
 
 def measure(jobs: Iterable[Job], nodes: Iterable[Node], max_jobs: int = 1000) -> Samples:
-    """Count each GPU of the nodes once."""
+    """Count every GPU of the nodes once."""
     nodes = [node for node in nodes if node.state != "FUTURE"]
     rooms: dict[str, Room] = {}
     for node in nodes:
@@ -99,9 +99,9 @@ def measure(jobs: Iterable[Job], nodes: Iterable[Node], max_jobs: int = 1000) ->
 
 
 def _take(kind: str, wanted: int, rooms: Sequence[Room]) -> Counter[str]:
-    """Take GPUs out of the nodes, evenly at first; fewer than are wanted where there is no room.
+    """Take GPUs out of the nodes, evenly at first, and fewer if the nodes have fewer.
 
-    `kind` is their type, or whatever the nodes have where none of them has that type.
+    `kind` is their type; if no node has that type, any type will do.
     """
     taken: Counter[str] = Counter()
     typed = any(kind in room for room in rooms)
@@ -119,7 +119,7 @@ def _take(kind: str, wanted: int, rooms: Sequence[Room]) -> Counter[str]:
 
 
 def _name(kind: str) -> str:
-    """The model, or Slurm's own type where it names none."""
+    """The model; Slurm's own type if that names no model."""
     return model(kind) or kind or "untyped"
 
 

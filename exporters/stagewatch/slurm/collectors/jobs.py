@@ -19,36 +19,36 @@ from stagewatch.slurm.notation import expand_or_none, indices_of, total
 
 INFO = gauge(
     "slurm_job_info",
-    "1 for a running job with GPUs; those with the most of them if there are too many.",
+    "1 for a running job with GPUs; if there are too many jobs, those with the most GPUs.",
     ("job_id", "array_job_id", "user", "account", "partition"),
 )
 GPUS = gauge("slurm_job_gpus", "GPUs a running job holds, on all its nodes.", ("job_id",))
 NODE = gauge(
     "slurm_job_node",
-    "1 for each node of a running job with GPUs; gpus are the indices it has there, where they "
-    "are known: where no other job has GPUs of the node, or --gpu-indices was given.",
+    "1 for each node of a running job with GPUs; gpus are its GPU indices there, if known: if no "
+    "other job has GPUs of the node, or with --gpu-indices.",
     ("job_id", "node", "gpus"),
 )
 START = gauge(
     "slurm_job_start_timestamp_seconds",
-    "When a running job with GPUs started, as Unix time; of a requeued one, its present run.",
+    "When a running job with GPUs started, as Unix time; for a requeued job, its present run.",
     ("job_id",),
 )
 COMPLETING = gauge(
     "slurm_job_completing_since_timestamp_seconds",
-    "When a job ended that Slurm still calls COMPLETING, as Unix time: of jobs with GPUs at once, "
-    "of others after a minute; those that have taken longest if there are too many.",
+    "When a job ended that is still COMPLETING, as Unix time; jobs without GPUs appear after a "
+    "minute. If there are too many, those that have taken longest.",
     ("job_id", "user", "account", "partition"),
 )
 PREEMPTED = gauge(
     "slurm_job_preempted_since_timestamp_seconds",
     "When Slurm signalled a job that it is preempted, as Unix time, while the job uses its grace "
-    "time (GraceTime of its partition or QOS); jobs with GPUs first if there are too many.",
+    "time (GraceTime of its partition or QOS). If there are too many, jobs with GPUs first.",
     ("job_id", "user", "account", "partition"),
 )
 HIDDEN = gauge(
     "slurm_jobs_without_series",
-    "Running jobs with GPUs that exceed the limits: their GPUs are nobody's on the boards.",
+    "Running jobs with GPUs beyond the limit: boards do not show whose their GPUs are.",
 )
 
 _SHORT_SECONDS = 60.0
@@ -63,11 +63,11 @@ MAX_JOB_NODES = 5000
 class JobsOptions:
     """Options of the jobs collector."""
 
-    max_jobs: int = option(1000, "most jobs that get series of their own", parse=integer)
+    max_jobs: int = option(1000, "most jobs with their own series", parse=integer)
     gpu_indices: bool = option(
         False,
-        "find out which job has which GPU of nodes that jobs share (scontrol -d show jobs, two "
-        "more requests to the controller)",
+        "find out which job has which GPU on shared nodes (scontrol -d show jobs, two more "
+        "requests to the controller)",
     )
 
 
@@ -88,7 +88,7 @@ class JobsCollector(Collector):
         self._claims = claims
 
     def collect(self) -> Samples:
-        """Read the queue, and each job's GPUs from scontrol where that is switched on."""
+        """Read the queue, and the jobs' GPUs from scontrol if that is switched on."""
         jobs, nodes = (
             self._cluster.jobs.refresh().items,
             records_of(self._cluster.nodes.keep_fresh()),
@@ -106,7 +106,7 @@ def measure(
     claims: Iterable[Claim] = (),
     max_jobs: int = 1000,
 ) -> Samples:
-    """Count running GPU jobs; `claims` are GPU indices as scontrol tells them."""
+    """Count running GPU jobs; `claims` are GPU indices from scontrol."""
     nodes = tuple(nodes)
     running = sorted(
         (job for job in jobs if job.state in HOLDING and job.gpus and job.node_list),
@@ -131,9 +131,9 @@ def measure(
 
 
 def measure_completing(out: Samples, jobs: Iterable[Job], *, now: float, most: int) -> None:
-    """Tell since when jobs are COMPLETING; `now` is Unix time.
+    """Export since when jobs are COMPLETING; `now` is Unix time.
 
-    squeue's EndTime is then the moment from which Slurm has been ending the job.
+    EndTime in squeue is then the moment when Slurm began to end the job.
     """
     completing = [
         (job.end, job)
@@ -147,9 +147,9 @@ def measure_completing(out: Samples, jobs: Iterable[Job], *, now: float, most: i
 
 
 def measure_preempted(out: Samples, jobs: Iterable[Job], *, most: int) -> None:
-    """Tell since when jobs that still run are preempted.
+    """Export since when jobs that still run are preempted.
 
-    A moment before the present run began is of an earlier one.
+    A time before the start of this run belongs to an earlier run.
     """
     preempted = [
         (not job.gpus, job.preempted, job)
@@ -180,7 +180,7 @@ def _indices(
                 told.append((job.job_id, name, indices_of(job.gres_detail[position])))
             if sharers[name] == 1 and name in on_node:
                 alone[job.job_id, name] = _allocated(on_node[name])
-        # A job that holds GPUs we do not know of may be beside it: the numbers must fit.
+        # Another job may hold GPUs that we do not know: the numbers must fit.
         rest = total(job.gpus) - sum(map(len, alone.values()))
         if rest == 0 if len(alone) == len(names) else rest >= len(names) - len(alone):
             certain |= alone
@@ -199,10 +199,10 @@ Placement = Mapping[tuple[int, str], tuple[int, ...]]
 def agreed(
     claims: Iterable[Claim], nodes: Iterable[Node], held: Collection[tuple[int, str]]
 ) -> Placement:
-    """Keep the claims of those nodes on which all claims add up.
+    """Keep the claims on those nodes where all claims add up.
 
-    Only claims of jobs that run on the node (`held`) count.  No GPU may be claimed twice, and
-    together the claims must be what the node calls allocated.
+    Only jobs that run on the node (`held`) count.  No GPU may be claimed twice, and the node must
+    have as many GPUs allocated as the jobs claim.
     """
     by_node: defaultdict[str, list[Claim]] = defaultdict(list)
     for claim in claims:

@@ -18,19 +18,22 @@ STATE = gauge("slurm_node_state", "1 for the node's base state.", ("node", "stat
 FLAG = gauge("slurm_node_flag", "1 for each flag on top of the base state.", ("node", "flag"))
 HIDDEN_FLAGS = gauge(
     "slurm_node_flag_without_series",
-    "Nodes with a flag that has no series in slurm_node_flag, since too many nodes have it.",
+    "Nodes with a flag that has no series in slurm_node_flag because too many nodes have it.",
     ("flag",),
 )
 NODES = gauge(
     "slurm_nodes",
-    "Nodes by availability: available, drain, down, or fail; each in every partition it is in.",
+    "Nodes by availability: available, drain, down, or fail; a node counts in all of its "
+    "partitions.",
     ("partition", "availability"),
 )
 PARTITION_NODES = gauge("slurm_partition_nodes", "Nodes by base state.", ("partition", "state"))
-CLUSTER_NODES = gauge("slurm_cluster_nodes", "Nodes by base state, each once.", ("state",))
+CLUSTER_NODES = gauge(
+    "slurm_cluster_nodes", "Nodes by base state; every node counts once.", ("state",)
+)
 UNAVAILABLE = gauge(
     "slurm_node_unavailable_info",
-    "1 for a node that takes no jobs: how (drain, down, fail), why, and who said so.",
+    "1 for a node that takes no jobs: how (drain, down, fail), why, and who set it.",
     ("node", "kind", "reason_class", "reason", "user"),
 )
 SINCE = gauge(
@@ -40,18 +43,19 @@ SINCE = gauge(
 )
 NODE_GPUS = gauge(
     "slurm_node_gpus",
-    "GPUs configured in a node, by type; model is the card it names, as in gpu_info, or empty.",
+    "GPUs configured in a node, by type; model is the card that the type names, as in gpu_info, "
+    "or empty.",
     ("node", "gpu_type", "model"),
 )
 GPUS = gauge(
     "slurm_gpus",
     "GPUs by state, which add up to those configured: allocated, free, free_drained (idle in a "
-    "node that takes no jobs), down.  A node's GPUs count in each of its partitions.",
+    "node that takes no jobs), down.  A node's GPUs count in all of its partitions.",
     ("partition", "gpu_type", "state"),
 )
 CLUSTER_GPUS = gauge(
     "slurm_cluster_gpus",
-    "GPUs by state as in slurm_gpus, each once.",
+    "GPUs by state as in slurm_gpus; every GPU counts once.",
     ("gpu_type", "state"),
 )
 GPU_STATES = ("allocated", "free", "free_drained", "down")
@@ -84,12 +88,12 @@ def gpu_states(node: Node, gpus: NodeGpus) -> tuple[int, int, int, int]:
 
 @lru_cache(maxsize=256)
 def model(configured: str) -> str:
-    """The model that a configured GPU type names; there are few of them, on many nodes."""
+    """The model of a configured GPU type; many nodes share few types."""
     return gpu_model(configured)
 
 
 def measure(nodes: Iterable[Node]) -> Samples:
-    """Count nodes and GPUs by state, and tell why nodes are out of service."""
+    """Count nodes and GPUs by state, and say why nodes are out of service."""
     out = Samples()
     availability: Counter[tuple[str, str]] = Counter()
     states: Counter[tuple[str, str]] = Counter()
@@ -132,7 +136,7 @@ _URGENT = frozenset(("NOT_RESPONDING", "FAIL", "DRAIN"))
 
 
 def _rarest(flags: Mapping[str, int]) -> Iterator[str]:
-    """The flags that a metric has room for on all nodes; one that most nodes have tells least."""
+    """The rarest flags, as many as the metric has room for: a flag of most nodes says least."""
     room = MAX_SERIES
     for flag, number in sorted(flags.items(), key=lambda flag: (flag[0] not in _URGENT, flag[1])):
         room -= number

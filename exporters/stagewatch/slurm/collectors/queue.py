@@ -20,17 +20,17 @@ from stagewatch.slurm.notation import ENDED_STATES, expand_or_none, held_of, tot
 JOBS = gauge("slurm_jobs", "Jobs that have not ended, array tasks counted one by one.", ("state",))
 QUEUE_JOBS = gauge(
     "slurm_queue_jobs",
-    "Jobs that have not ended; one that waits in several partitions counts in each of them.",
+    "Jobs that have not ended; a job that waits in several partitions counts in all of them.",
     ("partition", "state", "reason"),
 )
 QUEUE_GPUS = gauge(
     "slurm_queue_gpus",
-    "GPUs held by running jobs and asked for by pending ones (any: of no named type).",
+    "GPUs held by running jobs and requested by pending ones (any: no type was named).",
     ("partition", "state", "gpu_type"),
 )
 PENDING_AGE = gauge(
     "slurm_pending_age_seconds",
-    "Time since the longest-waiting pending job was submitted, or requeued.",
+    "Time since the longest-waiting pending job was submitted or requeued.",
     ("partition", "reason"),
 )
 USER_JOBS = gauge(
@@ -38,7 +38,7 @@ USER_JOBS = gauge(
 )
 USER_GPUS = gauge(
     "slurm_user_gpus",
-    "GPUs held (RUNNING) or asked for (PENDING) by the busiest users; the rest is other.",
+    "GPUs held (RUNNING) or requested (PENDING) by the busiest users; the rest is other.",
     ("user", "state"),
 )
 ACCOUNT_JOBS = gauge(
@@ -48,7 +48,7 @@ ACCOUNT_JOBS = gauge(
 )
 ACCOUNT_GPUS = gauge(
     "slurm_account_gpus",
-    "GPUs held (RUNNING) or asked for (PENDING) by the busiest accounts; the rest is other.",
+    "GPUs held (RUNNING) or requested (PENDING) by the busiest accounts; the rest is other.",
     ("account", "state"),
 )
 _ALWAYS = ("PENDING", "RUNNING")
@@ -76,7 +76,7 @@ class QueueOptions:
     """Options of the queue collector."""
 
     top: int = option(
-        50, "how many users and accounts get series of their own, by GPUs, then jobs", parse=integer
+        50, "most users and accounts with their own series, by GPUs, then jobs", parse=integer
     )
 
 
@@ -114,8 +114,8 @@ def measure(
 ) -> Samples:
     """Count the jobs of the queue; `now` is Unix time, for their ages.
 
-    `types` tells a running job's GPU type by its node where Slurm only counts its GPUs, as with
-    gres/gpu alone in AccountingStorageTRES.
+    `types` gives a running job's GPU type by its node.  It is needed if Slurm counts GPUs without a
+    type, as with gres/gpu alone in AccountingStorageTRES.
     """
     types = types or {}
     by_state: Counter[str] = Counter(dict.fromkeys(_ALWAYS, 0))
@@ -155,7 +155,7 @@ def measure(
 
 
 def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, int]]:
-    """GPUs by type that all tasks of a record hold or wait for."""
+    """GPUs by type that all tasks of a record have or wait for."""
     if not job.gpus:
         return []
     if job.state in HOLDING:
@@ -170,7 +170,7 @@ def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, i
 
 
 def _by_node(job: Job, number: int, types: Mapping[str, str]) -> Iterable[tuple[str, int]]:
-    """The types of GPUs that Slurm only counts, by the nodes that have them."""
+    """The types of GPUs that Slurm counts without a type, by their nodes."""
     nodes = expand_or_none(job.node_list)
     kinds = {types.get(node) or "unknown" for node in nodes}
     if len(kinds) == 1:
@@ -183,7 +183,7 @@ def _by_node(job: Job, number: int, types: Mapping[str, str]) -> Iterable[tuple[
 
 
 def _kept_reasons(queue: Mapping[tuple[str, str, str], int]) -> frozenset[str]:
-    """The most frequent reasons; the others become `other`."""
+    """The most frequent reasons; others become `other`."""
     reasons: Counter[str] = Counter()
     for (_, _, reason), number in queue.items():
         reasons[reason] += number
@@ -193,7 +193,7 @@ def _kept_reasons(queue: Mapping[tuple[str, str, str], int]) -> frozenset[str]:
 
 
 class _Share:
-    """Jobs and GPUs by owner, of which the busiest keep their names."""
+    """Jobs and GPUs by owner; only the busiest owners keep their names."""
 
     def __init__(self) -> None:
         self._jobs: Counter[tuple[str, str]] = Counter()

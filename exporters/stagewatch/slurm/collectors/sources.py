@@ -1,6 +1,6 @@
 """The health of the sources: whether they answer, how fast, and the age of their last good data.
 
-This collector asks nobody, so that a source that hangs cannot delay it.
+This collector asks nobody, so a source that hangs cannot delay it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAILURES = counter(
 )
 MALFORMED = gauge(
     "slurm_source_malformed_records",
-    "Records of the last good answer that could not be read, and were left out.",
+    "Records of the last good answer that could not be read; they are left out.",
     _LABEL,
 )
 

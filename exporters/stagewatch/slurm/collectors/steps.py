@@ -2,9 +2,8 @@
 
 Off unless enabled, since each probe asks the controller, the nodes and the step daemons.
 
-`sstat` goes from the controller's list of steps to the slurmd of each node and on to the step
-daemon; it starts nothing.  `srun` starts `true` as a further step beside what runs (--overlap), as
-a user's own `srun --jobid` would; that takes the job's owner or root.
+`sstat` asks the controller for the list of steps, then the slurmd of each node, and that asks the
+step daemons; it starts nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.commands import CommandRunner, NoAnswer
-from stagewatch.core.config import integer, one_of, option
+from stagewatch.core.config import integer, option
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Source
@@ -26,50 +25,43 @@ from stagewatch.slurm.model import Job, Records
 from stagewatch.slurm.notation import total
 from stagewatch.slurm.transport.text import slurm_runner
 
+_ARGUMENTS = ("--allsteps", "--noheader", "--parsable2", "--format=JobID")
+
 
 class StepProbe:
-    """Asks the steps of one job for a sign of life."""
+    """Asks the steps of one job whether they answer."""
 
     def __init__(
         self,
         *,
-        method: str = "sstat",
         prefix: Path | None = None,
         runner: Callable[[], CommandRunner] = slurm_runner,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._method = method
-        self._command = str(prefix / method) if prefix else method
+        self._command = str(prefix / "sstat") if prefix else "sstat"
         self._runner = runner()
         self._clock = clock
 
     def probe(self, job_id: int, timeout: float) -> float:
-        """Ask a job's steps, and return after how many seconds they had answered.
+        """Ask a job's steps; return the seconds until they answered.
 
-        Raises `NoData` where the job has no step to ask, `NoAnswer` where one did not answer in
-        `timeout` seconds, and another `SourceError` where it could not be asked at all.
+        Raises `NoData` if the job has no step, `NoAnswer` if a step did not answer within `timeout`
+        seconds, and another `SourceError` if the question could not be asked.
         """
         begin = self._clock()
         try:
-            output = self._runner.run(self._argv(job_id), timeout)
+            output = self._runner.run([self._command, *_ARGUMENTS, f"--jobs={job_id}"], timeout)
         except SourceError as error:
             if _has_no_steps(str(error)):
                 raise NoData(f"job {job_id} has no steps") from error
             raise
-        if self._method == "sstat" and not output.strip():  # it fails with status 0
+        if not output.strip():  # sstat fails with status 0
             raise NoAnswer("sstat: a step did not answer its node's slurmd")
         return self._clock() - begin
 
     def close(self) -> None:
         """Kill a probe that is under way."""
         self._runner.close()
-
-    def _argv(self, job_id: int) -> list[str]:
-        if self._method == "sstat":
-            arguments = ["--allsteps", "--noheader", "--parsable2", "--format=JobID"]
-            return [self._command, *arguments, f"--jobs={job_id}"]
-        arguments = ["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet", "true"]
-        return [self._command, f"--jobid={job_id}", *arguments]
 
 
 def _has_no_steps(message: str) -> bool:
@@ -81,7 +73,7 @@ def _has_no_steps(message: str) -> bool:
 
 RESPONSIVE = gauge(
     "slurm_step_responsive",
-    "1 if the job's steps answered Slurm when last asked, 0 if they did not in time.",
+    "1 if the job's steps answered Slurm when last asked, 0 if they did not answer in time.",
     ("job_id",),
 )
 RESPONSE = gauge(
@@ -96,18 +88,12 @@ class StepsOptions:
     """Options of the steps collector."""
 
     jobs: int = option(
-        20, "how many running GPU jobs are asked in turn, the largest first", parse=integer
-    )
-    method: str = option(
-        "sstat",
-        "sstat asks the steps that run; srun starts one more beside them, for which the agent "
-        "must be root or the job's owner",
-        parse=one_of("sstat", "srun"),
+        20, "most running GPU jobs that are asked in turn, the largest first", parse=integer
     )
 
 
 class StepsCollector(Collector):
-    """Probes one job at each collection, and remembers the others' answers."""
+    """Probes one job per collection, and remembers the answers of the others."""
 
     def __init__(
         self, jobs: Source[Records[Job]], probe: StepProbe, *, most: int = 20, timeout: float = 8.0
@@ -161,14 +147,14 @@ def _largest(jobs: tuple[Job, ...], most: int) -> list[int]:
 def _build(options: StepsOptions, context: SlurmContext) -> Collector:
     return StepsCollector(
         context.cluster.jobs,
-        StepProbe(method=options.method, prefix=context.options.bin_dir),
+        StepProbe(prefix=context.options.bin_dir),
         most=options.jobs,
     )
 
 
 SPEC = CollectorSpec(
     name="slurm_steps",
-    help="whether the steps of running GPU jobs answer (sstat or srun; off unless enabled)",
+    help="whether the steps of running GPU jobs answer (sstat; off unless enabled)",
     interval=30,
     options=StepsOptions,
     build=_build,

@@ -1,10 +1,9 @@
-"""Counts how jobs end, each run exactly once, out of what queue and accounting say.
+"""Counts how jobs end, every run exactly once, from the queue and from accounting.
 
-A run of a job is known by its id and the time it was submitted or requeued, which is the same in
-both.  The queue shows a job's final state for a while after it ended (MinJobAge); accounting keeps
-every run, those of requeued jobs included, but may be late or away.  Whichever tells first is
-counted, and the other is then known already.  A run that vanished from the queue is awaited from
-accounting, and counts as nothing until that, or a day, has come.
+The id of a job and the time when it was submitted or requeued identify a run in both.  The queue
+shows a job's final state for a while after its end (MinJobAge).  Accounting keeps every run, also
+those of requeued jobs, but may be late or down.  The first of the two counts, the second is
+ignored.  A run that vanished from the queue waits for its record in accounting, for a day at most.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class GrowingHistogram:
         self.sum += value
 
     def exposed(self) -> Histogram:
-        """The histogram in the form of an exposition."""
+        """The histogram as samples."""
         cumulative, total = [], 0
         for number in self.counts[:-1]:
             total += number
@@ -52,12 +51,12 @@ class GrowingHistogram:
         return Histogram(self.bounds, tuple(cumulative), total + self.counts[-1], self.sum)
 
     def dump(self) -> dict[str, Any]:
-        """The content for the state file."""
+        """What the state file keeps."""
         return {"bounds": list(self.bounds), "counts": self.counts, "sum": self.sum}
 
     @classmethod
     def load(cls, saved: Mapping[str, Any], bounds: tuple[float, ...]) -> GrowingHistogram:
-        """Load from the state file; empty if its bounds are of another version."""
+        """Load from the state file; empty if another version wrote it with other bounds."""
         counts = [whole(number) for number in saved["counts"]]
         if tuple(saved["bounds"]) != bounds or len(counts) != len(bounds) + 1:
             return cls(bounds)
@@ -90,7 +89,7 @@ class _Awaited(NamedTuple):
 
 
 class JobLedger:
-    """Counts how runs end; fed from one thread.  All times are Unix seconds."""
+    """Counts how runs end; used by one thread.  All times are Unix seconds."""
 
     def __init__(self, now: float) -> None:
         self.ended: Counter[tuple[str, str]] = Counter()
@@ -158,20 +157,21 @@ class JobLedger:
     ) -> None:
         """Count the runs that accounting has recorded.
 
-        `complete` says that the controller had nothing left to send to slurmdbd; otherwise the
-        next question goes back as far as this one.
+        `complete`: the controller has sent everything to slurmdbd.  If it has not, the next query
+        starts at the same time as this one.
         """
         self.accounting = True
         for record in records:
             live = self._live.get((record.job_id, record.submit))
-            if live is None or live.tasks == 1:  # the queue knows more of an array; it is next
+            # the queue knows more about an array; it comes next
+            if live is None or live.tasks == 1:
                 self._end(record)
         if complete:
             self._watermark = max(self._watermark, asked)
         self._settle(asked)
 
     def no_accounting(self, now: float) -> None:
-        """Note that there is no accounting: runs that left in no final state stay unknown."""
+        """Note that there is no accounting: a run that left without a final state stays unknown."""
         self.accounting = False
         self._watermark = now
         self._settle(now)
@@ -183,12 +183,12 @@ class JobLedger:
     def _count_cancelled(
         self, jobs: tuple[Job, ...], live: Mapping[Run, _Live], ended: Mapping[Run, EndedJob]
     ) -> None:
-        """Count the tasks of pending arrays that went without a record.
+        """Count the tasks of pending arrays that were cancelled without a record of their own.
 
-        slurmctld takes cancelled tasks off the list of an array, and keeps no more than its record
-        where none are left (`job_str_signal` in src/slurmctld/job_mgr.c): that of `scancel ID` has
-        its tasks, those of `scancel ID_[0-49]`, `--user`, `--name` and `--partition` have not.
-        Tasks that begin, or are held, leave the list too, but have records of their own.
+        slurmctld takes cancelled tasks off the list of an array (`job_str_signal` in
+        src/slurmctld/job_mgr.c).  After `scancel ID` the array's record still names them; after
+        `scancel ID_[0-49]`, `--user`, `--name` and `--partition` it does not.  Tasks that start or
+        are held leave the list too, but have records of their own.
         """
         arrays = {run: was for run, was in self._live.items() if was.tasks > 1}
         if not arrays:
@@ -237,7 +237,7 @@ class JobLedger:
             self._seen = {run: end for run, end in self._seen.items() if end >= oldest}
 
     def dump(self) -> dict[str, Any]:
-        """The content for the state file."""
+        """What the state file keeps."""
         return {
             "ended": [[*key, number] for key, number in self.ended.items()],
             "failed": [[*key, number] for key, number in self.failed.items()],
@@ -282,9 +282,9 @@ def _histogram(
 
 
 def _add_ended(ended: dict[Run, EndedJob], job: Job) -> None:
-    """Add a run that the queue shows in its final state, if it has an end.
+    """Add a run that the queue shows in its final state, if its end is known.
 
-    An array's tasks that were cancelled together are one run, in however many records.
+    Tasks of an array that were cancelled together are one run, however many records show them.
     """
     if job.end is None:
         return

@@ -1,7 +1,7 @@
-"""Counts how nodes leave service, out of snapshots of the nodes and of accounting's events.
+"""Counts how nodes leave service, from snapshots of the nodes and from events in accounting.
 
-A node that goes down and is back before the next snapshot (ReturnToService=2 needs two seconds)
-shows in accounting alone: it flapped.
+Only accounting shows a node that goes down and returns before the next snapshot (ReturnToService=2
+needs two seconds).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from stagewatch.slurm.notation import node_availability, node_state, reason_clas
 
 _RANK = {None: 0, "drain": 1, "fail": 2, "down": 3}
 _PASSING = frozenset(["NOT_RESPONDING"])
-"""A node is so for a moment after each `resume` too; if it is dead, it will be DOWN.  Not so one
-that is UNKNOWN, which died while slurmctld was away: it may stay as it is."""
+"""A node has this flag for a moment after every `resume`; if it is dead, it becomes DOWN. But a
+node that died while slurmctld was away may stay UNKNOWN with this flag."""
 _SLACK = 5.0
-"""Seconds that a snapshot and the event it shows may differ."""
+"""Largest difference in seconds between a snapshot and its event."""
 _KEEP = 7 * 86400.0
 _MAX_RECENT = 200
 
@@ -39,31 +39,25 @@ class _Span(NamedTuple):
     before: float
 
 
-class _Known(NamedTuple):
-    kind: str | None
-    boot: int | None
-    slurmd: int | None
-
-
 class NodeLedger:
-    """Counts how nodes leave service; fed from one thread.  All times are Unix seconds."""
+    """Counts how nodes leave service; used by one thread. All times are Unix seconds."""
 
     def __init__(self, now: float) -> None:
         self.failures: Counter[tuple[str, str]] = Counter()
         """By kind and reason class."""
-        self.reboots = 0
-        self.slurmd_restarts = 0
+
         self.recent: dict[str, Failure] = {}
         """By node, the latest last."""
         self._oldest = float(int(now))  # Slurm's times are whole seconds
-        self._known: dict[str, _Known] | None = None
+        self._known: dict[str, str | None] | None = None
+        """How each node was out of service in the last snapshot; `None` for one in service."""
         self._last_poll = now
         self._seen: dict[tuple[str, int], int] = {}
         self._spans: dict[str, list[_Span]] = {}
 
     def observe_nodes(self, nodes: Iterable[Node], now: float) -> None:
-        """Count the changes since the snapshot before."""
-        seen: dict[str, _Known] = {}
+        """Count the changes since the previous snapshot."""
+        seen: dict[str, str | None] = {}
         for node in nodes:
             unknown = node.state == "UNKNOWN"
             if unknown and not node.flags & _PASSING:  # for a moment after each start of slurmctld
@@ -71,21 +65,16 @@ class NodeLedger:
                     seen[node.name] = self._known[node.name]
                 continue
             flags = node.flags if unknown else node.flags - _PASSING
-            kind = node_availability(node.state, flags)
-            seen[node.name] = _Known(kind, node.boot_time, node.slurmd_start_time)
-            if self._known is None:
+            kind = seen[node.name] = node_availability(node.state, flags)
+            if self._known is None or kind is None:
                 continue
-            before = self._known.get(node.name)
-            if before is not None:
-                self.reboots += _later(before.boot, node.boot_time)
-                self.slurmd_restarts += _later(before.slurmd, node.slurmd_start_time)
-            if kind is not None and _RANK[kind] > _RANK[before.kind if before else None]:
-                self._left(node, kind, now)
+            if _RANK[kind] > _RANK[self._known.get(node.name)]:
+                self._count_failure(node, kind, now)
         self._known = seen
         self._last_poll = now
 
     def observe_events(self, events: Iterable[NodeEvent], now: float) -> None:
-        """Count the events of accounting that no snapshot has shown."""
+        """Count the events in accounting that no snapshot has shown."""
         for event in events:
             key = (event.node, event.start)
             if key in self._seen or event.start < self._oldest:
@@ -101,7 +90,7 @@ class NodeLedger:
             self._remember(event.node, Failure(event.start, *why))
         self._forget(now - _KEEP)
 
-    def _left(self, node: Node, kind: str, now: float) -> None:
+    def _count_failure(self, node: Node, kind: str, now: float) -> None:
         why = (kind, reason_class(node.reason))
         self.failures[why] += 1
         self._spans.setdefault(node.name, []).append(_Span(self._last_poll, now))
@@ -131,15 +120,13 @@ class NodeLedger:
         self._spans = {name: spans for name, spans in kept.items() if spans}
 
     def dump(self) -> dict[str, Any]:
-        """The content for the state file."""
+        """What the state file keeps."""
         return {
             "failures": [[*key, number] for key, number in self.failures.items()],
-            "reboots": self.reboots,
-            "slurmd_restarts": self.slurmd_restarts,
             "recent": {name: list(state) for name, state in self.recent.items()},
             "oldest": self._oldest,
             "last_poll": self._last_poll,
-            "known": {name: list(state) for name, state in (self._known or {}).items()},
+            "known": self._known or {},
             "seen": [[*key] for key in self._seen],
             "spans": {name: [list(span) for span in spans] for name, spans in self._spans.items()},
         }
@@ -149,23 +136,13 @@ class NodeLedger:
         """Load the content.  Raises one of `core.state_file.BROKEN`."""
         ledger = cls(real(saved["oldest"]))
         ledger.failures.update({(text(k), text(c)): whole(n) for k, c, n in saved["failures"]})
-        ledger.reboots = whole(saved["reboots"])
-        ledger.slurmd_restarts = whole(saved["slurmd_restarts"])
+
         for name, (when, kind, why) in saved["recent"].items():
             ledger.recent[text(name)] = Failure(real(when), text(kind), text(why))
         ledger._last_poll = real(saved["last_poll"])
-        start = optional(whole)
-        seen = {
-            name: _Known(optional(text)(kind), start(boot), start(slurmd))
-            for name, (kind, boot, slurmd) in saved["known"].items()
-        }
-        ledger._known = seen or None
+        known = {text(name): optional(text)(kind) for name, kind in saved["known"].items()}
+        ledger._known = known or None
         ledger._seen = {(text(name), whole(start)): whole(start) for name, start in saved["seen"]}
         for name, spans in saved["spans"].items():
             ledger._spans[name] = [_Span(real(after), real(to)) for after, to in spans]
         return ledger
-
-
-def _later(before: int | None, now: int | None) -> int:
-    """1 if a start time moved on by more than the second or two that slurmd is off."""
-    return int(before is not None and now is not None and now - before > 2)

@@ -1,4 +1,4 @@
-"""What was counted of the cluster's events, kept over restarts in one small JSON file."""
+"""Keeps the counts of the cluster's events over restarts, in one small JSON file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAVE_EVERY = 30.0
 
 
 class ClusterEvents:
-    """The ledgers of the cluster, which the events collector alone feeds."""
+    """The ledgers of the cluster; only the events collector updates them."""
 
     def __init__(self, state_file: Path | None, *, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
@@ -33,15 +33,15 @@ class ClusterEvents:
 
     @property
     def kept(self) -> bool | None:
-        """Whether the counters will outlive a restart; `None` where none was asked for."""
+        """Whether the counters survive a restart; `None` without a state file."""
         return None if self._file is None else self._file.ok
 
     def window(self) -> float:
-        """The number of seconds to ask accounting back for; from any thread."""
+        """How many seconds back to ask accounting; thread-safe."""
         return max(60.0, self._wall() - self.jobs.window_start)
 
     def save(self, *, now: bool = False) -> None:
-        """Write the file, at most every 30 seconds unless told to."""
+        """Write the file, at most every 30 seconds unless `now`."""
         moment = self._wall()
         if self._file is None or (not now and moment - self._last_saved < SAVE_EVERY):
             return

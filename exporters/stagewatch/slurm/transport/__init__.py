@@ -1,8 +1,8 @@
-"""Ways of asking Slurm: its commands for text (text.py) or JSON (json.py), or slurmrestd (rest.py).
+"""Two ways to ask Slurm: its commands (text.py), or slurmrestd (rest.py, json.py).
 
-Each is a `SlurmClient`, and hands what it gets to the readers of slurm/model.py under the names of
-Slurm's JSON.  diagnostics.py reads sdiag, accounting.py sacct and sacctmgr.  Open text.py first: it
-is what most clusters are read by.
+Each is a `SlurmClient`.  It hands its answers to the readers of slurm/model.py, under the names of
+Slurm's JSON.  diagnostics.py reads sdiag, accounting.py reads sacct and sacctmgr.  Open text.py
+first: most clusters use it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stagewatch.slurm.model import Records
 
 
 class SlurmClient(Protocol):
-    """Each method asks once, takes the seconds after which to give up, and raises `SourceError`."""
+    """Every method asks once, takes a timeout in seconds, and raises `SourceError`."""
 
     def jobs(self, timeout: float) -> Records[model.Job]:
         """The queue, with jobs that ended within the controller's MinJobAge."""
@@ -29,13 +29,13 @@ class SlurmClient(Protocol):
         """Which controllers answer."""
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
-        """Runs that ended in the last `ago` seconds; `NoData` where there is no accounting."""
+        """Runs that ended in the last `ago` seconds; `NoData` without accounting."""
 
     def node_events(self, timeout: float, ago: float) -> Records[model.NodeEvent]:
-        """Events of nodes in the last `ago` seconds; `NoData` where there is no accounting."""
+        """Events of nodes in the last `ago` seconds; `NoData` without accounting."""
 
     def gpu_claims(self, timeout: float) -> Records[model.Claim]:
-        """Which job has which GPUs, node by node; to be checked."""
+        """Which job claims which GPUs, node by node; the caller checks it."""
 
     def close(self) -> None:
-        """Give up whatever is under way, from another thread."""
+        """Cancel all running requests, from another thread."""

@@ -1,4 +1,4 @@
-"""What accounting has recorded: ended runs of jobs (sacct) and periods nodes were out (sacctmgr).
+"""Accounting records: ended runs of jobs (sacct) and outages of nodes (sacctmgr).
 
 https://slurm.schedmd.com/sacct.html and https://slurm.schedmd.com/sacctmgr.html
 """
@@ -20,18 +20,18 @@ from stagewatch.slurm.model import (
 )
 
 FIELD = "\x1f"
-"""A separator that no name can hold."""
+"""A separator that no name contains."""
 _ENDED = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,TO"
 _EVENT_START = re.compile(r"[^|\n]*\|\d+\|(?:\d+|Unknown)\|")
 DISABLED = ("accounting storage is disabled", "accounting_storage/slurmdbd' is supported")
-"""What the commands say where there is no slurmdbd to ask."""
+"""Messages of the commands without slurmdbd."""
 
 
 def job_arguments(ago: float) -> tuple[str, ...]:
     """Arguments of sacct for every run that ended in the last `ago` seconds.
 
-    `--duplicates` keeps each run of a requeued job; with the states named, jobs that never became
-    eligible are listed as well.
+    `--duplicates` keeps every run of a requeued job; naming the states also lists jobs that never
+    became eligible.
     """
     return (
         "--allusers",
@@ -67,7 +67,7 @@ def parse_jobs(output: bytes) -> Records[EndedJob]:
 
 
 def _run(line: str) -> EndedJob | None:
-    """Read one run; `None` if it has not ended after all."""
+    """Read one run; `None` if it has not ended."""
     raw, shown, state, code, submit, eligible, start, end, partition, tres = line.split(FIELD)
     return read_ended(
         {
@@ -83,12 +83,12 @@ def _run(line: str) -> EndedJob | None:
 
 
 def parse_events(output: bytes) -> Records[NodeEvent]:
-    """The events that sacctmgr prints; the reason comes last, since it may hold anything."""
+    """The events that sacctmgr prints; the reason comes last, since it is free text."""
     return read_all(_event_records(output.decode(errors="replace")), _event)
 
 
 def _event(record: str) -> NodeEvent | None:
-    """Read one event; `None` where it is one of the whole cluster, which has no node."""
+    """Read one event; `None` for an event of the whole cluster, which has no node."""
     name, start, end, state, reason = record.split("|", 4)
     begun = required(moment(start))
     return (

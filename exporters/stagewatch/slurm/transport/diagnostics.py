@@ -24,12 +24,12 @@ _KEYS = {
     ("main", "Last cycle"): "schedule_cycle_last",
     ("backfill", "Last cycle"): "bf_cycle_last",
 }
-"""The JSON's names of labels in the text; those above the first section differ in spelling only."""
+"""JSON names for labels in the text; labels above the first section differ only in spelling."""
 _RPC = re.compile(r"\s*(.+?)\s*\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
 
 
 def parse_text(output: bytes) -> Diagnostics:
-    """Read the text of sdiag.  Raises `SourceError` if nothing of it is recognised."""
+    """Read the text of sdiag. Raises `SourceError` if it recognises nothing."""
     values: dict[str, float] = {}
     rpcs: dict[str, list[RpcCount]] = {"rpc_type": [], "rpc_user": []}
     for section, line in _by_section(output.decode(errors="replace")):

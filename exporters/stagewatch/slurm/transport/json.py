@@ -1,25 +1,17 @@
-"""Slurm's JSON, of the commands' --json and of slurmrestd alike: documents and their lists.
+"""The JSON of slurmrestd: documents and the lists in them.
 
-JSON says which GPUs each job has, and no reason is cut short; it costs several times the time and
-memory of text, and what an installed version offers only in text is read in text.
+JSON tells which GPUs a job has.  It costs several times the time and memory of text.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from stagewatch.core.commands import TooMuch
 from stagewatch.core.errors import SourceError
 from stagewatch.slurm import model
 from stagewatch.slurm.model import Object, Records
-from stagewatch.slurm.transport import diagnostics
-from stagewatch.slurm.transport.text import SlurmCli
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -27,7 +19,7 @@ T = TypeVar("T")
 def document(output: bytes, what: str) -> Object:
     """The JSON object in an answer.
 
-    Raises `SourceError` where it is none, or where it says of itself that it failed.
+    Raises `SourceError` if there is none, or if the object reports an error.
     """
     try:
         answer = json.loads(output.decode(errors="replace"))
@@ -83,49 +75,3 @@ def _records(answer: Object, what: str, read: Callable[[Object], T | None]) -> R
     if records.malformed == len(listed) > 0:
         raise SourceError(f"{what} are of an unknown shape: {str(listed[0])[:80]}")
     return records
-
-
-_SCONTROL_HAS_JSON = (23, 2)
-
-
-class SlurmJsonCli(SlurmCli):
-    """Asks the commands for the queue, the nodes and the diagnostics in JSON, else in text."""
-
-    _version: tuple[int, int] | None = None
-    _too_much = False
-
-    def jobs(self, timeout: float) -> Records[model.Job]:
-        """The queue: 1 request to the controller; in text once its JSON has been too much."""
-        if not self._too_much:
-            try:
-                return jobs(self._ask("jobs", timeout, "squeue", "--json", "--all", "--states=all"))
-            except TooMuch as error:
-                log.warning(
-                    "%s: the queue is read in text from now on, without the indices of GPUs", error
-                )
-                self._too_much = True
-        return super().jobs(timeout)
-
-    def nodes(self, timeout: float) -> Records[model.Node]:
-        """The nodes: 2 requests to the controller."""
-        if self._installed(timeout) < _SCONTROL_HAS_JSON:
-            return nodes(self._ask("nodes", timeout, "sinfo", "--json", "--all"))
-        arguments = ("--json", "--details", "--all", "show", "nodes")
-        return nodes(self._ask("nodes", timeout, "scontrol", *arguments))
-
-    def diagnostics(self, timeout: float) -> model.Diagnostics:
-        """The controller's statistics: 1 request."""
-        if self._installed(timeout) < _SCONTROL_HAS_JSON:
-            return super().diagnostics(timeout)
-        return diagnostics.parse_json(self._ask("diagnostics", timeout, "sdiag", "--json"))
-
-    def _ask(self, source: str, timeout: float, command: str, *arguments: str) -> Object:
-        return document(self._run(source, timeout, command, *arguments), f"{command} --json")
-
-    def _installed(self, timeout: float) -> tuple[int, int]:
-        """Major and minor version of the commands, asked once; the controller is not."""
-        if self._version is None:
-            output = self._run("version", timeout, "squeue", "--version")
-            match = re.search(rb"(\d+)\.(\d+)", output)
-            self._version = (int(match[1]), int(match[2])) if match else (0, 0)
-        return self._version

@@ -1,8 +1,8 @@
 """Asks a cluster through slurmrestd, over HTTP or a Unix socket.
 
-https://slurm.schedmd.com/rest.html.  The version of the API is the newest that both sides know.  A
-page is read within a given time; a token goes into a header, is read from its file at each request,
-since JWTs are renewed, and is never logged.
+https://slurm.schedmd.com/rest.html.  The agent uses the newest API version that both sides know. A
+request has a timeout. The token goes into a header; the agent reads it from its file for every
+request, since JWTs are renewed, and never logs it.
 """
 
 from __future__ import annotations
@@ -61,11 +61,9 @@ class HttpReader:
             self._session.mount("http+unix://", _UnixAdapter())
 
     def get(self, path: str, timeout: float, query: Mapping[str, str] | None = None) -> bytes:
-        """The body of a page.
-
-        Raises `HttpFailure` for a status other than 200, `SourceError` where no server answers,
-        where the answer is not complete after `timeout` seconds, or is too large, and `Stuck`
-        while a request that was given up has not come to its end.
+        """The body of a page. Raises `HttpFailure` for a status other than 200, `SourceError` if no
+        server answers, or if the answer is too large or not complete after `timeout` seconds, and
+        `Stuck` while a request that timed out has not ended.
         """
         if self._call is not None and not self._call.done.is_set():
             raise Stuck(f"{self._where}: the request before this one has not come to its end")
@@ -123,9 +121,9 @@ class HttpReader:
 
 
 class _Call:
-    """A call in a thread of its own, which can be given up.
+    """A call in its own thread, with a timeout.
 
-    The time-outs of a socket bound each wait, not their sum, and not the resolver's.
+    A socket's timeouts limit every single wait, but not their sum, nor the resolver.
     """
 
     def __init__(self, call: Callable[[], bytes]) -> None:
@@ -137,7 +135,7 @@ class _Call:
             raise SourceError(f"slurmrestd cannot be asked: {error}") from error
 
     def wait(self, timeout: float) -> bytes | BaseException | None:
-        """The body or the error; `None` if the call is still under way after `timeout` seconds."""
+        """The body or the error; `None` if the call still runs after `timeout` seconds."""
         return self._result if self.done.wait(timeout) else None
 
     def _run(self, call: Callable[[], bytes]) -> None:
@@ -150,7 +148,7 @@ class _Call:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost reason, which reads the same each time: no object addresses."""
+    """The innermost cause, without object addresses, so that it reads the same every time."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     if isinstance(error, OSError) and error.strerror:
@@ -187,14 +185,14 @@ class _UnixAdapter(HTTPAdapter):
 
 
 OLDEST, NEWEST = 36, 45
-"""Versions v0.0.N whose shapes are known."""
+"""Known versions v0.0.N."""
 _LISTS_DUPLICATES = 39
 _VERSION = re.compile(r"/slurm/v0\.0\.(\d{1,4})/")
 _ENDED = "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,TIMEOUT"
 
 
 class SlurmRest:
-    """Asks slurmrestd, one method for each kind of data; see `SlurmClient`."""
+    """Asks slurmrestd; see `SlurmClient`."""
 
     def __init__(
         self, reader: Callable[[], HttpReader], *, wall: Callable[[], float] = time.time
@@ -221,7 +219,7 @@ class SlurmRest:
         return json.ping(self._ask("ping", "slurm", "ping", timeout))
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
-        """Runs that ended.  Before v0.0.39 those of requeued jobs are not listed: `NoData`."""
+        """Runs that ended. `NoData` before v0.0.39, which does not list runs of requeued jobs."""
         if self._known_version(self._reader("accounting_jobs"), timeout) < _LISTS_DUPLICATES:
             raise NoData("slurmrestd of before 23.02 lists no runs of requeued jobs")
         query = {
@@ -234,11 +232,11 @@ class SlurmRest:
         return json.ended_jobs(answer)
 
     def node_events(self, timeout: float, ago: float) -> Records[model.NodeEvent]:
-        """slurmrestd has no events of nodes."""
+        """`NoData`: slurmrestd has no events of nodes."""
         raise NoData("slurmrestd has no events of nodes")
 
     def gpu_claims(self, timeout: float) -> Records[model.Claim]:
-        """None, since the queue itself tells the GPUs of its jobs."""
+        """None, since the queue itself shows the GPUs of its jobs."""
         return Records(())
 
     def close(self) -> None:
@@ -270,11 +268,11 @@ class SlurmRest:
         return json.document(body, f"slurmrestd {path}")
 
     def _reader(self, source: str) -> HttpReader:
-        """The source's own reader, since a reader asks for one page at a time."""
+        """The source's own reader, since a reader handles one request at a time."""
         return self._readers.setdefault(source, self._make_reader())
 
     def _known_version(self, reader: HttpReader, timeout: float) -> int:
-        """The newest version of the API that the server has and whose shapes are known."""
+        """The newest API version that the server offers and this agent knows."""
         if self._version is not None:
             return self._version
         try:

@@ -1,15 +1,15 @@
 """Asks Slurm's commands for text: squeue for jobs, scontrol for nodes and the rest.
 
-squeue prints records with separators of our own.  No field that users may write freely (names,
-comments, paths) is asked for, so that no job can break or forge a record.  `--array` gives each
-pending task of an array its own record: without it squeue folds tasks with different reasons into
-one, at a cost that grows with the square of the queue.  https://slurm.schedmd.com/squeue.html
+squeue prints records with our own separators. The agent asks for no field that users write freely
+(names, comments, paths), so no job can break or forge a record. `--array` gives every pending task
+of an array its own record: without it squeue merges tasks with different reasons, at a cost that
+grows with the square of the queue.  https://slurm.schedmd.com/squeue.html
 
-scontrol prints one line of `Name=value` pairs for each record, with the line breaks of free text
-turned into spaces.  What people may write comes after everything structural, and is cut off before
-the structure is read (`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05).  A job's
-name and comment stand among its details and may imitate anything, so what is read there is a claim,
-to be held against what the nodes say.  https://slurm.schedmd.com/scontrol.html
+scontrol prints one line of `Name=value` pairs per record, with line breaks in free text turned into
+spaces. Free text comes after all structural fields, and is cut off before these are parsed
+(`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05).  A job's name and comment are
+among its details and may imitate any field, so these details are only claims, to be checked against
+the nodes.  https://slurm.schedmd.com/scontrol.html
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMMAND_PREFIXES = ("SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SCONTROL_", "S
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment without what would change the output's shape.
+    """The caller's environment without variables that change the output format.
 
     Times come as Unix seconds and array task lists in full.
     """
@@ -55,9 +55,9 @@ def slurm_runner() -> CommandRunner:
 
 
 class SlurmCli:
-    """Asks in text, one method for each kind of data; see `SlurmClient`.
+    """Asks Slurm's commands; see `SlurmClient`.
 
-    `prefix` is the directory of the commands, where they are not on PATH.
+    `prefix` is the directory of the commands, if they are not on PATH.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ _COLUMNS = {
     "RestartCnt": "restart_cnt",
     "exit_code": "exit_code",
 }
-"""squeue's fields, and the names that its JSON has for them."""
+"""squeue's fields, and their names in Slurm's JSON."""
 JOBS = (
     "--noheader",
     "--all",
@@ -166,18 +166,18 @@ JOBS = (
 
 
 def parse_jobs(output: bytes) -> Records[model.Job]:
-    """The jobs in squeue's output.  Raises `SourceError` where it is no list of jobs."""
+    """The jobs in squeue's output. Raises `SourceError` if it is not a list of jobs."""
     return parse_queue(output, {})[0]
 
 
 def parse_queue(
     output: bytes, known: dict[bytes, model.Job]
 ) -> tuple[Records[model.Job], dict[bytes, model.Job]]:
-    """The jobs in squeue's output, and the same by a digest of what was printed.
+    """The jobs in squeue's output, and the same jobs by a digest of their text.
 
-    What was `known` of the output before, which is used up, is not read again: most jobs of a large
-    queue wait, and are printed as they were.  Equal neighbours, as the pending tasks of an array,
-    are one job.
+    Jobs in `known`, from the previous output, are not parsed again: most jobs of a large queue
+    wait, and squeue prints the same text. This consumes `known`. Equal neighbours, such as the
+    pending tasks of an array, become one job.
     """
     jobs: dict[bytes, model.Job] = {}
 
@@ -198,9 +198,9 @@ def parse_queue(
 
 
 def records(output: bytes) -> Iterator[tuple[bytes, int]]:
-    """Split output at the separators without ever holding all of it twice.
+    """Split the output at the separators without a second copy of it.
 
-    Neighbours that differ in the last field alone, their number in an array, come once.
+    Neighbours that differ only in the last field, their number in an array, come once.
     """
     separator, field = RECORD.encode(), FIELD.encode()
     last, start = b"", 0
@@ -221,12 +221,12 @@ def records(output: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _tasks(numbers: list[bytes]) -> int:
-    """How many tasks an array has of which squeue printed these.
+    """How many tasks an array has, given the task numbers that squeue printed.
 
-    Of more than 5 tasks that span more than 10 in equal steps squeue leaves out the last, in every
-    release from 20.11 to 26.05: they reach it as `0-40:4` (`xlate_array_task_str` in
-    src/common/slurm_protocol_defs.c), of which `bitfmt2int` (bitstring.c) makes 0 to 36.  So 5 in
-    steps of 3 or more, and 6 in steps of 2, may be one more; those are taken as printed.
+    If more than 5 tasks span more than 10 in equal steps, squeue omits the last one, in every
+    release from 20.11 to 26.05: it receives them as `0-40:4` (`xlate_array_task_str` in
+    src/common/slurm_protocol_defs.c), and `bitfmt2int` (bitstring.c) turns that into 0 to 36. So 5
+    tasks in steps of 3 or more, and 6 in steps of 2, may be one more; these count as printed.
     """
     printed = len(numbers)
     if printed < 6 or not all(map(bytes.isdigit, numbers)):
@@ -244,10 +244,10 @@ _FREE_TEXT = re.compile(
     r" (Reason|Comment|Extra|InstanceId|InstanceType|ReservationName|TLSCert\w+|Topology"
     r"|Parameters)="
 )
-"""What follows a record's structure, in this order; each release has added to it."""
+"""The fields after a record's structure, in this order; every release has added some."""
 _TIME = r"\d{9,10}|[A-Za-z]\w*|[\d-]+T[\d:]+"
 _SIGNED = re.compile(rf" ?\[([^\s\[\]@]+)@({_TIME})\](?=\s*$|\s{{8}}|{_FREE_TEXT.pattern})")
-"""Slurm signs the first line of a reason; each further line comes after 8 spaces."""
+"""Slurm signs the first line of a reason; every further line comes after 8 spaces."""
 _CONTROLLER = re.compile(r"Slurmctld\((\w+)\) at (\S+) is (\w+)")
 T = TypeVar("T")
 
@@ -258,7 +258,7 @@ def parse_nodes(output: bytes) -> Records[model.Node]:
 
 
 def parse_ping(output: bytes) -> tuple[model.Controller, ...]:
-    """Which controllers answer; UP and DOWN are all that Slurm says."""
+    """Which controllers answer; Slurm says only UP or DOWN."""
     controllers = tuple(
         model.Controller(host=match[2], role=match[1], up=match[3] == "UP")
         for match in _CONTROLLER.finditer(output.decode(errors="replace"))
@@ -269,7 +269,7 @@ def parse_ping(output: bytes) -> tuple[model.Controller, ...]:
 
 
 def _lines(output: bytes, start: str, read: Callable[[str], T], what: str) -> Records[T]:
-    """Read the records that begin with `start`; any other line continues the one before."""
+    """Read the records that begin with `start`; any other line continues the previous record."""
 
     def records() -> Iterator[str]:
         record = ""
@@ -294,7 +294,7 @@ def _lines(output: bytes, start: str, read: Callable[[str], T], what: str) -> Re
 
 
 def _pairs(line: str) -> dict[str, str]:
-    """Names and values of `A=1 B=two C=3`, as far as values hold no spaces."""
+    """Names and values of `A=1 B=two C=3`; values end at a space."""
     return dict(_PAIR.findall(line))
 
 
@@ -319,8 +319,6 @@ def _node(line: str) -> model.Node:
             "reason": text,
             "reason_set_by_user": signature and signature[1],
             "reason_changed_at": signature and signature[2],
-            "boot_time": pairs.get("BootTime"),
-            "slurmd_start_time": pairs.get("SlurmdStartTime"),
         }
     )
 
@@ -332,7 +330,7 @@ _ON_NODES = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S+)")
 
 
 def parse_claims(output: bytes) -> Records[model.Claim]:
-    """All claims of jobs to GPUs in `scontrol show jobs`, the impossible ones too."""
+    """All GPU claims of jobs in `scontrol show jobs`, even impossible ones."""
     claims: list[model.Claim] = []
     malformed = 0
     for line in output.decode(errors="replace").split("\n"):
