@@ -76,6 +76,8 @@ tree() {
         -exec install -D -m 644 -t "$to/usr/lib/systemd/system" {} +
     install -D -m 644 deploy/systemd/stagewatch.sysusers.conf "$to/usr/lib/sysusers.d/stagewatch.conf"
     install -D -m 644 deploy/systemd/stagewatch.tmpfiles.conf "$to/usr/lib/tmpfiles.d/stagewatch.conf"
+    install -D -m 644 deploy/systemd/stagewatch.preset \
+        "$to/usr/lib/systemd/system-preset/50-stagewatch.preset"
     install -D -m 644 -t "$to/etc/stagewatch" deploy/systemd/*.env
     install -D -m 644 LICENSE "$to/usr/share/doc/stagewatch/copyright"
     chmod -R u=rwX,go=rX "$to"
