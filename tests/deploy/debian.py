@@ -23,7 +23,10 @@ from tests.waiting import wait_for
 
 T = TypeVar("T", bound="Debian")
 
-_ENVIRON = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}
+_ENVIRON = {
+    "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
 
 _GET = """
 import sys, urllib.request
