@@ -36,11 +36,11 @@ test-release: release # the packages in a bare Debian, the image; two builds are
 	@deploy/setup.sh venv
 	@deploy/setup.sh kubernetes
 	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py \
-	    tests/deploy/test_image.py tests/deploy/test_project_pages.py
+	    tests/deploy/test_image.py tests/deploy/test_project_pages.py tests/deploy/test_systemd.py
 
-try-release: # the deb of dist/ in a bare Debian: installed, agent and judge run as their units say, scraped
+try-release: # the deb of dist/ in a bare Debian that systemd boots: agent and judge run, are scraped
 	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest tests/deploy/test_release.py \
-	    -k "TestDeb and (version_before or as_its_unit)"
+	    -k "TestDeb and (version_before or scraped or its_user)"
 
 .PHONY: docs
 docs: # the documentation site, into site/; strict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,3 +20,15 @@ def wait_for(
         return waiting.wait_for(condition, what, limit, pause)
     except waiting.TookTooLong as error:
         raise AssertionError(str(error)) from None
+
+
+def answers(url: str) -> bool:
+    """Whether a page is served, by a server that may still be starting."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except urllib.error.HTTPError as error:
+        error.close()  # it holds the answer
+        return False
+    except OSError:
+        return False

@@ -5,7 +5,8 @@
 # the Helm chart, the mixin, boards to import, a list of all that the packages bring (CycloneDX) and the
 # checksums.  Two builds of a commit are equal byte for byte: all times are that of the commit, or
 # $SOURCE_DATE_EPOCH.  The image is, as long as Debian's archive serves the same.
-# $STAGEWATCH_REPOSITORY is the address of the project, for the metadata of the wheels.
+# $STAGEWATCH_REPOSITORY is the address of the project, for the metadata of the wheels, and
+# $STAGEWATCH_IMAGE is that of the image without its tag, for the chart.
 # `make release` installs what this needs: .venv-release, dpkg-deb, rpmbuild, compilers, buildah.
 set -eu
 umask 022
@@ -76,6 +77,8 @@ tree() {
         -exec install -D -m 644 -t "$to/usr/lib/systemd/system" {} +
     install -D -m 644 deploy/systemd/stagewatch.sysusers.conf "$to/usr/lib/sysusers.d/stagewatch.conf"
     install -D -m 644 deploy/systemd/stagewatch.tmpfiles.conf "$to/usr/lib/tmpfiles.d/stagewatch.conf"
+    install -D -m 644 deploy/systemd/stagewatch.preset \
+        "$to/usr/lib/systemd/system-preset/50-stagewatch.preset"
     install -D -m 644 -t "$to/etc/stagewatch" deploy/systemd/*.env
     install -D -m 644 LICENSE "$to/usr/share/doc/stagewatch/copyright"
     chmod -R u=rwX,go=rX "$to"

@@ -8,6 +8,7 @@ the boards for an import by hand, which asks for a data source first.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -42,6 +43,10 @@ def _chart(directory: Path, rules: list[Path], boards: list[Path]) -> None:
     _copy(manifests, directory / "manifests")
     _copy(rules, directory / "rules")
     _copy(boards, directory / "boards")
+    if image := os.environ.get("STAGEWATCH_IMAGE", "").lower():  # as registries want it
+        values = directory / "values.yaml"
+        agent = values.read_text().replace("{repository: stagewatch,", f"{{repository: {image},")
+        values.write_text(agent)
     chart = directory / "Chart.yaml"
     chart.write_text(
         chart.read_text().replace("ersion: 0.0.0", f"ersion: {stagewatch.__version__}")

@@ -77,11 +77,6 @@ def python_image() -> str:
     return _system("python", "python3-venv", "passwd", "util-linux", "ca-certificates", "apt")
 
 
-def systemd_image() -> str:
-    """The distribution with systemd, to be run with `/sbin/init`."""
-    return _system("systemd", "systemd", "python3-venv", "ca-certificates", "procps")
-
-
 def _system(name: str, *packages: str) -> str:
     """An image of packages; built once per machine, in minutes."""
     image = f"{PREFIX}/{name}:2"

@@ -17,7 +17,7 @@ from typing import Any
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
-from tests.waiting import wait_for
+from tests.waiting import answers, wait_for
 
 Samples = dict[float, float]
 """Values by Unix time."""
@@ -35,7 +35,8 @@ class Server:
         try:
             return self.page(f"{path}?{urllib.parse.urlencode(parameters)}")["data"]
         except urllib.error.HTTPError as error:
-            raise ValueError(error.read().decode()) from error
+            with error:
+                raise ValueError(error.read().decode()) from None
 
     def page(self, path: str) -> Any:
         """A page in JSON.  Raises `OSError` if there is none."""
@@ -57,11 +58,7 @@ class Server:
 
     def answers(self, path: str) -> bool:
         """Whether a page is served."""
-        try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=5):
-                return True
-        except OSError:
-            return False
+        return answers(f"{self.url}{path}")
 
 
 class Store(Server):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -27,13 +28,19 @@ HELM_LIMIT = 1 << 20
 Manifest = dict[str, Any]
 
 
+def put_together(directory: Path, **environ: str) -> Path:
+    """What content.py writes there."""
+    script = ROOT / "deploy" / "release" / "content.py"
+    command = [sys.executable, str(script), str(directory)]
+    subprocess.run(command, env=os.environ | environ, check=True)
+    return directory
+
+
 @pytest.fixture(scope="module")
 def content(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directories that are packed."""
     directory = tmp_path_factory.mktemp("content")
-    script = ROOT / "deploy" / "release" / "content.py"
-    subprocess.run([sys.executable, str(script), str(directory)], check=True)
-    return directory
+    return put_together(directory)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +68,6 @@ def text(chart: Path, *settings: str, operators: tuple[str, ...] = OPERATORS) ->
     return done.stdout
 
 
-@cache
 def rendered(chart: Path, *settings: str, operators: tuple[str, ...] = OPERATORS) -> list[Manifest]:
     """The manifests of it."""
     made = text(chart, *settings, operators=operators)
@@ -81,9 +87,23 @@ def pod(workload: Manifest) -> Manifest:
     return dict(workload["spec"]["template"]["spec"])
 
 
+def containers(found: list[Manifest]) -> list[Manifest]:
+    """All of the workloads."""
+    pods = [pod(each) for each in found if "template" in each.get("spec", {})]
+    return [one for each in pods for one in each["containers"] + each.get("initContainers", [])]
+
+
 @cache
 def problem(manifest: str, version: str) -> str:
-    """What that Kubernetes has against a manifest, given as JSON."""
+    """What that Kubernetes has against a manifest, given as JSON, or the Prometheus operator."""
+    if "coreos.com" in (read := json.loads(manifest))["apiVersion"]:
+        models = pytest.importorskip(
+            "cloudcoil.models.prometheus_operator.v1", reason="needs cloudcoil"
+        )
+        known = getattr(models, read["kind"]).model_validate(read)
+        # Fields that the schema does not know are dropped on the way.
+        same = json.loads(known.model_dump_json(by_alias=True, exclude_unset=True)) == read
+        return "" if same else "it has a field that the schema does not know"
     validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
     try:
         validator.validate(json.loads(manifest), version, strict=True)
@@ -107,8 +127,10 @@ def test_every_combination_is_valid_in_every_kubernetes(
         custom = {each["kind"] for each in found if "coreos.com" in each["apiVersion"]}
         assert not custom or OPERATORS[1] in operators
         for manifest, version in itertools.product(found, KUBERNETES):
-            if manifest["kind"] not in custom:
-                assert problem(json.dumps(manifest), version) == "", settings
+            assert problem(json.dumps(manifest), version) == "", settings
+        for container in containers(found):
+            security = container["securityContext"]
+            assert "privileged" not in security and not security["allowPrivilegeEscalation"]
 
 
 def test_boards_are_valid_and_rules_come_with_the_prometheus_operator(content: Path) -> None:
@@ -118,16 +140,10 @@ def test_boards_are_valid_and_rules_come_with_the_prometheus_operator(content: P
     assert not [each for each in boards if problem(json.dumps(each), KUBERNETES[0])]
     kinds = {each["kind"] for each in rendered(content / "stagewatch", operators=())}
     assert not {"PodMonitor", "PrometheusRule"} & kinds
-    models = pytest.importorskip(
-        "cloudcoil.models.prometheus_operator.v1", reason="needs cloudcoil"
-    )
     for kind in ("PodMonitor", "PrometheusRule"):
         custom = [each for each in found if each["kind"] == kind]
         assert custom
-        for each in custom:
-            read = getattr(models, kind).model_validate(each)
-            # Fields that the schema does not know are dropped on the way.
-            assert json.loads(read.model_dump_json(by_alias=True, exclude_unset=True)) == each
+        assert not [each for each in custom if problem(json.dumps(each), KUBERNETES[0])]
 
 
 def test_defaults_run_with_the_gpu_operator_and_without(content: Path) -> None:
@@ -153,6 +169,25 @@ def test_a_workload_is_that_of_the_manifests_but_for_what_a_chart_adds(
     [container], [base] = pod(made)["containers"], pod(wanted)["containers"]
     assert container.pop("image") == f"{base.pop('image')}:{stagewatch.__version__}"
     assert made["spec"] == wanted["spec"]
+
+
+def test_every_agent_has_the_one_image_and_slurm_another_where_it_is_named(content: Path) -> None:
+    def images(*settings: str) -> set[str]:
+        found = rendered(content / "stagewatch", "slurm.enabled=true", *settings)
+        return {container["image"] for container in containers(found)}
+
+    version = stagewatch.__version__
+    assert images() == {f"stagewatch:{version}"}
+    assert images("images.agent.tag=site") == {"stagewatch:site"}
+    other = images("images.slurm.repository=registry.example.org/other")
+    assert other == {f"stagewatch:{version}", f"registry.example.org/other:{version}"}
+
+
+def test_the_chart_of_a_forge_takes_the_image_that_the_forge_publishes(tmp_path: Path) -> None:
+    made = put_together(tmp_path, STAGEWATCH_IMAGE="ghcr.io/Group/stagewatch") / "stagewatch"
+    found = rendered(made, "slurm.enabled=true")
+    published = f"ghcr.io/group/stagewatch:{stagewatch.__version__}"
+    assert {container["image"] for container in containers(found)} == {published}
 
 
 def test_a_site_lays_its_values_over_the_manifests(content: Path, tmp_path: Path) -> None:

@@ -121,13 +121,12 @@ def test_a_cluster_without_slurm_gets_no_slurm_agent() -> None:
     assert of_the_slurm_agent(built(HERE)) == set()
 
 
-def test_the_documented_overlay_adds_the_slurm_agent_and_names_both_images(tmp_path: Path) -> None:
+def test_the_documented_overlay_adds_the_slurm_agent_and_names_the_image(tmp_path: Path) -> None:
     found = built(overlay(tmp_path))
     kinds = {"Deployment", "PersistentVolumeClaim", "PodMonitor", "Service"}
     assert of_the_slurm_agent(found) == kinds
     images = {container(each)["image"] for each in found if "template" in each.get("spec", {})}
-    assert len(images) == 2
-    assert all(image.startswith("registry.example.org/") for image in images)
+    assert images == {f"registry.example.org/stagewatch:{stagewatch.__version__}"}
     assert {each["metadata"].get("namespace") for each in found} == {None, "stagewatch"}
 
 

@@ -12,21 +12,24 @@ import re
 import shutil
 import subprocess
 import tarfile
-import urllib.request
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import stagewatch
-from stagewatch.core.processes import Children
-from stagewatch.demo.stack import free_port
+from tests.as_installed import unit as shipped
+from tests.deploy.debian import Debian, output
 from tests.deploy.engine import ROOT, need
 from tests.waiting import wait_for
 
 VERSION = stagewatch.__version__
 TOOLS = ROOT / ".venv-release" / "bin"
+
+CAPABILITIES = {"CAP_DAC_READ_SEARCH": 2, "CAP_SYS_PTRACE": 19, "CAP_SYSLOG": 34}
+"""Their bits; see linux/capability.h."""
 
 DIST = os.environ.get("STAGEWATCH_DIST", "")
 
@@ -53,12 +56,6 @@ def sums(directory: Path) -> dict[str, str]:
     """The checksums that are published, by file."""
     lines = (directory / "SHA256SUMS").read_text().splitlines()
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-
-
-def output(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_everything_is_there_and_has_its_checksum(dist: Path) -> None:
@@ -202,73 +199,30 @@ def older(package: Path, directory: Path) -> Path:
     return built
 
 
-class Debian:
-    """A Debian of nothing but the required packages, in a directory."""
-
-    def __init__(self, root: Path) -> None:
-        """Unpacked from .cache: to make one is most of what trying a package costs."""
-        self.root = root
-        bare = ROOT / ".cache" / "debian-12.tar"
-        if not bare.exists():
-            bare.parent.mkdir(exist_ok=True)
-            made = root / bare.name
-            output(
-                "mmdebstrap", "--quiet", "--variant=minbase", "--components=main", "bookworm", made
-            )
-            shutil.move(made, bare)
-        output("tar", "--extract", "--file", bare, "--directory", root)
-        shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
-        (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
-        (root / "usr/sbin/policy-rc.d").chmod(0o755)
-
-    def command(self, *words: str) -> list[str]:
-        """A command in there, with processes of its own, which end with it."""
-        inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"]
-        mounts = 'mount -t proc proc "$0/proc"; mount -t tmpfs tmp "$0/tmp"; exec chroot "$0" "$@"'
-        return [*inside, mounts, str(self.root), *words]
-
-    def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell script there."""
-        return subprocess.run(
-            self.command("sh", "-euc", script),
-            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
-        )  # fmt: skip
-
-    def __call__(self, script: str) -> str:
-        """Its output."""
-        done = self.run(script)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.strip()
-
-    def left(self) -> set[str]:
-        """Whatever bears our name, but for what dpkg knows of a package."""
-        others = "-not -path '/var/lib/dpkg/*' -not -path '/ansible/*'"
-        return set(self(f"find / -xdev -name '*stagewatch*' {others}").split())
-
-    def unit(self, agent: str) -> dict[str, str]:
-        """What the unit says; the last of each name."""
-        text = (self.root / f"usr/lib/systemd/system/stagewatch-{agent}.service").read_text()
-        return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
-
-
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for a Debian in a directory")
-    need("mmdebstrap")
-    root = tmp_path_factory.mktemp("debian")
-    for parent in list(root.parents)[:3]:
-        parent.chmod(parent.stat().st_mode | 0o055)
-    output("mount", "-t", "tmpfs", "-o", "mode=755", "debian", root)  # dpkg waits for no disk
-    try:
-        yield Debian(root)
-    finally:
-        output("umount", "--lazy", root)
+    with Debian.made(tmp_path_factory.mktemp("debian")) as debian:
+        yield debian
+
+
+@pytest.fixture(scope="class")
+def booted(debian: Debian) -> Iterator[Debian]:
+    """What is installed there runs under systemd."""
+    with debian.booted():
+        yield debian
+
+
+OUR_UNITS = "systemctl list-units --all --plain --no-legend '*stagewatch*'"
+PORTS = {"node": 9947, "judge": 9949}
+
+
+def serves(machine: Debian, agent: str) -> bool:
+    """Whether an agent has collected something."""
+    return "stagewatch_collector_success" in machine.metrics(PORTS[agent])
 
 
 class TestDeb:
-    """One Debian from the first installation to the purge: the order matters."""
+    """One Debian from the first installation to the purge, booted after it: the order matters."""
 
     def test_one_command_installs_the_version_before(
         self, debian: Debian, deb: Path, tmp_path: Path
@@ -294,74 +248,94 @@ class TestDeb:
         assert "gone" not in debian("ls /opt/stagewatch/share")
         assert debian("dpkg --verify stagewatch") == "??5?????? c /etc/stagewatch/node.env"
 
-    def test_systemd_finds_nothing_wrong_with_the_units(self, debian: Debian) -> None:
-        assert debian("systemd-analyze verify /usr/lib/systemd/system/stagewatch-*.service") == ""
+    def test_no_unit_is_enabled_by_the_first_boot_of_a_copied_image(self, debian: Debian) -> None:
+        """Debian's own presets would enable all of them."""
+        units = debian("cd /usr/lib/systemd/system; echo *stagewatch*")
+        debian(f"systemctl preset --preset-mode=enable-only {units}")
+        states = debian(f"systemctl is-enabled {units} || true").split()
+        assert set(states) == {"disabled", "static"}
 
-    @pytest.mark.parametrize("agent", ["node", "judge"])
-    def test_an_agent_runs_as_its_unit_says_and_is_scraped(
-        self, debian: Debian, agent: str, children: Children, tmp_path: Path
-    ) -> None:
-        """systemd itself runs in no directory: user, capabilities, options and command do."""
-        unit = debian.unit(agent)
-        names = [each.removeprefix("CAP_").lower() for each in
-                 unit.get("AmbientCapabilities", "").split()]  # fmt: skip
-        held = ",".join(["-all", *(f"+{name}" for name in names)])
-        prefix = "STAGEWATCH_JUDGE" if agent == "judge" else "STAGEWATCH"
-        port = free_port()
-        script = (
-            f"set -a; . {unit['EnvironmentFile'].lstrip('-')}; {prefix}_LISTEN=127.0.0.1:{port}; "
-            f"exec setpriv --reuid={unit['User']} --regid={unit['Group']} --init-groups "
-            f"--inh-caps={held} --ambient-caps={held} --bounding-set={held} --no-new-privs "
-            + unit["ExecStart"]
+    def test_systemd_finds_nothing_wrong_with_the_units(self, booted: Debian) -> None:
+        units = "/usr/lib/systemd/system/*stagewatch-*"
+        assert booted(f"systemd-analyze verify {units} 2>&1") == ""
+
+    def test_the_agents_start_and_are_scraped(self, booted: Debian) -> None:
+        assert booted(OUR_UNITS) == "", "nobody has said yet what this machine is"
+        booted("systemctl enable --now stagewatch-node stagewatch-judge 2>&1")
+        for agent in PORTS:
+            wait_for(partial(serves, booted, agent), f"{agent} is scraped")
+
+    @pytest.mark.parametrize("unit", ["node", "judge", "keeper"])
+    def test_a_unit_has_its_user_and_its_capabilities(self, booted: Debian, unit: str) -> None:
+        wait_for(lambda: booted.pid(unit), "systemd has started it")
+        told, status = shipped(f"stagewatch-{unit}.service"), booted.status(unit)
+        uid = booted(f"id -u {told['User']}")
+        assert status["Uid"].split() == [uid] * 4 and uid != "0"
+        ambient = sum(
+            1 << CAPABILITIES[name] for name in told.get("AmbientCapabilities", "").split()
         )
-        agent_process = children.start(debian.command("sh", "-euc", script), log=tmp_path / "log")
+        assert {name: int(status[f"Cap{name}"], 16) for name in ("Eff", "Prm", "Amb", "Bnd")} == (
+            dict.fromkeys(("Eff", "Prm", "Amb", "Bnd"), ambient)
+        )
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
-        def metrics() -> str:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-                    return str(answer.read().decode())
-            except OSError:
-                return ""
+    def test_the_keeper_reads_for_the_agent(self, booted: Debian) -> None:
+        """Process 1 is root's; the agent itself may not look into it."""
+        read = ('collector_success{collector="kmsg"} 1', "stagewatch_processes_denied 0")
+        for line in read:
+            wait_for(lambda: line in booted.metrics(PORTS["node"]), line)  # noqa: B023
 
-        wait_for(lambda: "stagewatch_collector_success" in metrics(), "the agent is scraped")
-        agent_process.kill()  # unshare takes no notice of SIGTERM; those in its namespace go too
+    def test_an_upgrade_restarts_what_runs_and_starts_nothing(self, booted: Debian) -> None:
+        before = {agent: booted.pid(agent) for agent in PORTS}
+        booted("apt-get -qq install -y --reinstall /newer.deb")
+        assert all(booted.pid(agent) not in (0, before[agent]) for agent in PORTS)
+        for agent in PORTS:
+            wait_for(partial(serves, booted, agent), f"{agent} is scraped")
+        assert booted.pid("slurm") == 0
 
-    def test_each_command_runs(self, debian: Debian) -> None:
-        helped = debian("stagewatch --help")
+    def test_stopping_is_clean(self, booted: Debian) -> None:
+        booted("systemctl stop stagewatch-judge")
+        assert booted("systemctl show --property=Result --value stagewatch-judge") == "success"
+
+    def test_each_command_runs(self, booted: Debian) -> None:
+        helped = booted("stagewatch --help")
         commands = re.findall(r"^    ([a-z-]+)  ", helped, re.MULTILINE)
         assert len(commands) > 10
         for command in commands:
-            debian(f"stagewatch {command} --help")
-        assert debian("stagewatch check-config --agent node")
-        assert debian("stagewatch assets export /tmp/out")
-        assert debian("/opt/stagewatch/bin/py-spy --version").startswith("py-spy")
-        path, *_ = debian("/opt/stagewatch/share/slurm/task-prolog.sh").splitlines()
-        assert (debian.root / path.partition("=/")[2] / "sitecustomize.py").exists()
+            booted(f"stagewatch {command} --help")
+        assert booted("stagewatch check-config --agent node")
+        assert booted("stagewatch assets export /tmp/out")
+        assert booted("/opt/stagewatch/bin/py-spy --version").startswith("py-spy")
+        path, *_ = booted("/opt/stagewatch/share/slurm/task-prolog.sh").splitlines()
+        assert (booted.root / path.partition("=/")[2] / "sitecustomize.py").exists()
 
-    def test_nothing_is_removed_while_a_fault_is_in_force(self, debian: Debian) -> None:
-        debian("mkdir -p /var/lib/stagewatch-faults; touch /var/lib/stagewatch-faults/cpu-1.undo")
-        refused = debian.run("dpkg --remove stagewatch")
+    def test_nothing_is_removed_while_a_fault_is_in_force(self, booted: Debian) -> None:
+        booted("mkdir -p /var/lib/stagewatch-faults; touch /var/lib/stagewatch-faults/cpu-1.undo")
+        refused = booted.run("dpkg --remove stagewatch")
         assert refused.returncode != 0 and "stagewatch fault clear --all" in refused.stderr
-        assert debian("stagewatch --version") == VERSION
-        debian("rm /var/lib/stagewatch-faults/cpu-1.undo")
+        assert booted("stagewatch --version") == VERSION
+        booted("rm /var/lib/stagewatch-faults/cpu-1.undo")
 
     def test_removing_keeps_options_and_state_and_purging_leaves_nothing(
-        self, debian: Debian
+        self, booted: Debian
     ) -> None:
-        debian("dpkg --remove stagewatch")
+        assert booted.pid("node")
+        booted("dpkg --remove stagewatch")
+        assert booted(OUR_UNITS) == ""
         kept = {"/etc/stagewatch", "/var/lib/stagewatch", "/var/lib/stagewatch-faults"}
-        assert debian.left() == kept
-        assert "LOG_LEVEL=debug" in debian("cat /etc/stagewatch/node.env")
-        debian("dpkg --purge stagewatch")
-        assert debian.left() == set()
-        assert debian("dpkg -l | grep stagewatch || true") == ""
+        assert booted.left() == kept
+        assert "LOG_LEVEL=debug" in booted("cat /etc/stagewatch/node.env")
+        booted("dpkg --purge stagewatch")
+        assert booted.left() == set()
+        assert "stagewatch" not in booted("ls /run")
+        assert booted("dpkg -l | grep stagewatch || true") == ""
 
-    def test_a_checkout_that_was_installed_is_not_overwritten(self, debian: Debian) -> None:
-        debian("mkdir -p /opt/stagewatch/bin; touch /opt/stagewatch/bin/pip")
-        refused = debian.run("dpkg --install /newer.deb")
+    def test_a_checkout_that_was_installed_is_not_overwritten(self, booted: Debian) -> None:
+        booted("mkdir -p /opt/stagewatch/bin; touch /opt/stagewatch/bin/pip")
+        refused = booted.run("dpkg --install /newer.deb")
         assert refused.returncode != 0 and "install.sh --uninstall first" in refused.stderr
-        debian("dpkg --purge stagewatch; rm -rf /opt/stagewatch")
-        assert debian.left() == set()
+        booted("dpkg --purge stagewatch; rm -rf /opt/stagewatch")
+        assert booted.left() == set()
 
 
 class TestRpm:

@@ -1,38 +1,29 @@
-"""The units and install.sh: judged by systemd-analyze, and run by a real systemd in a container."""
+"""The units and install.sh: judged by systemd-analyze, and run by a real systemd."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stagewatch.demo.stack import free_port
 from stagewatch.incidents import libraries_child
 from stagewatch.ranks import stacks_child
 from stagewatch.ranks.waits import child as waits_child
 from stagewatch.record import DEFAULT_DIRECTORY
 from tests.as_installed import need_users, unit
-from tests.deploy.engine import (
-    CERTIFICATES,
-    ROOT,
-    Afterwards,
-    docker,
-    need,
-    need_engine,
-    systemd_image,
-)
+from tests.deploy.debian import Debian, output
+from tests.deploy.engine import CERTIFICATES, ROOT, need
 from tests.waiting import wait_for
 
 EXPOSURE = {"node": 20, "keeper": 26, "slurm": 20, "judge": 14}
 """Tenths of the most that `systemd-analyze security` may find, out of 100.  Only the keeper, which
 has no socket that others reach, has capabilities."""
-AGENTS = ("node", "slurm", "judge")
+PORTS = {"node": 9947, "slurm": 9948, "judge": 9949}
 SOURCES = ("alerts", "dashboards", "deploy", "exporters", "pyproject.toml", "README.md", "LICENSE")
 
 
@@ -99,103 +90,54 @@ def test_no_child_may_take_more_than_its_unit_has(name: str, children: tuple[Any
     assert (held["RemoveIPC"], held["PrivateMounts"]) == ("yes", "yes")
 
 
-class Machine:
-    """A container that systemd runs in as process 1, with the checkout and its own ports."""
-
-    def __init__(self) -> None:
-        self.name = f"stagewatch-test-systemd-{os.getpid()}"
-        self.ports = {agent: free_port() for agent in AGENTS}
-        self._afterwards = Afterwards("docker", "rm", "--force", "--volumes", self.name)
-        docker(
-            "run", "--detach", f"--name={self.name}", "--network=host",
-            "--cap-add=SYS_ADMIN", "--cap-add=SYS_PTRACE", "--cap-add=SYSLOG",
-            "--security-opt=seccomp=unconfined",
-            "--tmpfs=/run", "--tmpfs=/run/lock", "--tmpfs=/tmp:exec",
-            "--volume=/sys/fs/cgroup:/sys/fs/cgroup", f"--volume={ROOT}:/src:ro",
-            f"--env=PIP_CERT={CERTIFICATES}", "--env=container=docker",
-            systemd_image(), "/lib/systemd/systemd",
-        )  # fmt: skip
-
-    def __call__(self, script: str) -> str:
-        """Run a shell script; its output."""
-        return docker("exec", self.name, "sh", "-euc", script).strip()
-
-    def running(self) -> bool:
-        """Whether systemd has started what there is."""
-        command = ["docker", "exec", self.name, "systemctl", "is-system-running"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout.strip() in ("running", "degraded")
+class Machine(Debian):
+    """One that install.sh was run in, from a copy of this checkout."""
 
     def install(self, *arguments: str) -> str:
-        """Run install.sh."""
+        """Run it."""
         return self(f"/root/src/deploy/install.sh {' '.join(arguments)} 2>&1")
-
-    def pid(self, agent: str) -> int:
-        """The agent's process, 0 if there is none."""
-        return int(self(f"systemctl show --property=MainPID --value stagewatch-{agent}"))
-
-    def status(self, agent: str) -> dict[str, str]:
-        """/proc/<pid>/status of the agent."""
-        lines = self(f"cat /proc/{self.pid(agent)}/status").splitlines()
-        return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-
-    def metrics(self, agent: str) -> str:
-        """What the agent serves; nothing while it does not."""
-        url = f"http://127.0.0.1:{self.ports[agent]}/metrics"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return str(answer.read().decode())
-        except OSError:
-            return ""
-
-    def close(self) -> None:
-        """Remove the container."""
-        self._afterwards.close()
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    """Everything installed; the options were there before."""
-    need_engine()
-    if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
-        pytest.skip("needs root and mmdebstrap to build an image with systemd")
-    machine = Machine()
-    try:
-        try:
-            wait_for(machine.running, "systemd runs")
-        except AssertionError:
-            pytest.skip(f"systemd does not run in a container here: {docker('logs', machine.name)}")
-        machine("mkdir /root/src /etc/stagewatch")
-        machine(f"cd /src && cp -r {' '.join(SOURCES)} /root/src")
-        for agent, port in machine.ports.items():
-            prefix = "STAGEWATCH_JUDGE" if agent == "judge" else "STAGEWATCH"
-            option = f"{prefix}_LISTEN=127.0.0.1:{port}"
-            machine(f"echo {option} > /etc/stagewatch/{agent}.env")
-        machine.install(*AGENTS)
-        yield machine
-    finally:
-        machine.close()
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Everything installed."""
+    with Machine.made(tmp_path_factory.mktemp("machine")) as machine:
+        source = machine.root / "root" / "src"
+        source.mkdir()
+        output("cp", "-r", *(ROOT / name for name in SOURCES), source)
+        shutil.copy(CERTIFICATES, machine.root / "root" / "certificates.crt")
+        (machine.root / "etc/pip.conf").write_text("[global]\ncert = /root/certificates.crt\n")
+        machine("apt-get -qq update && apt-get -qq install -y --no-install-recommends "
+                "systemd python3-venv")  # fmt: skip
+        with machine.booted():
+            machine.install(*PORTS)
+            yield machine
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("systemd")
+@pytest.mark.skipif(
+    not os.environ.get("STAGEWATCH_DIST"), reason="takes minutes: make test-release"
+)
 class TestInstalled:
     """One machine from installation to removal: the order matters."""
 
     def test_systemd_finds_nothing_wrong_with_the_units(self, machine: Machine) -> None:
         assert machine("systemd-analyze verify /etc/systemd/system/*stagewatch-* 2>&1") == ""
 
-    @pytest.mark.parametrize("agent", AGENTS)
+    @pytest.mark.parametrize("agent", PORTS)
     def test_the_agent_serves(self, machine: Machine, agent: str) -> None:
-        wait_for(lambda: "stagewatch_collector_success" in machine.metrics(agent), "metrics")
+        wait_for(lambda: "stagewatch_collector_success" in machine.metrics(PORTS[agent]), "metrics")
 
     def test_no_collector_of_the_node_agent_is_kept_from_its_data(self, machine: Machine) -> None:
-        wait_for(lambda: 'collector_success{collector="kmsg"}' in machine.metrics("node"), "kmsg")
-        lines = machine.metrics("node").splitlines()
+        wait_for(
+            lambda: 'collector_success{collector="kmsg"}' in machine.metrics(PORTS["node"]), "kmsg"
+        )
+        lines = machine.metrics(PORTS["node"]).splitlines()
         found = [line for line in lines if line.startswith("stagewatch_collector_success")]
         assert [line for line in found if not line.endswith(" 1")] == []
 
-    @pytest.mark.parametrize("agent", AGENTS)
+    @pytest.mark.parametrize("agent", PORTS)
     def test_the_agent_is_no_root_and_can_gain_nothing(self, machine: Machine, agent: str) -> None:
         status = machine.status(agent)
         assert "0" not in status["Uid"].split()
@@ -207,6 +149,7 @@ class TestInstalled:
         ("agent", "directories"),
         [
             ("node", {"/run/stagewatch/ranks", "/var/lib/stagewatch"}),
+            ("slurm", {"/var/lib/stagewatch"}),
             ("judge", {"/var/lib/stagewatch/cases"}),
         ],
     )
@@ -216,8 +159,10 @@ class TestInstalled:
         mounts = machine(f"cat /proc/{machine.pid(agent)}/mountinfo").splitlines()
         root = [line.split() for line in mounts if line.split()[4] == "/"][-1]
         assert "ro" in root[5].split(",")
-        own = {line.split()[4] for line in mounts if "stagewatch" in line.split()[4]}
-        assert own == directories
+        writable = {place for *_, place, options in (line.split()[:6] for line in mounts)
+                    if "rw" in options.split(",")}  # fmt: skip
+        assert {place for place in writable if "stagewatch" in place} == directories
+        assert "/run" not in writable
 
     def test_a_killed_agent_comes_back(self, machine: Machine) -> None:
         before = machine.pid("node")
@@ -228,14 +173,16 @@ class TestInstalled:
         before = machine.pid("keeper")
         machine("systemctl kill --signal=KILL stagewatch-keeper")
         wait_for(lambda: machine.pid("keeper") not in (0, before), "another process")
-        wait_for(lambda: "stagewatch_processes_denied 0" in machine.metrics("node"), "it reads")
+        wait_for(
+            lambda: "stagewatch_processes_denied 0" in machine.metrics(PORTS["node"]), "it reads"
+        )
 
     def test_installing_again_keeps_the_options_and_the_state(self, machine: Machine) -> None:
         state = "cat /etc/stagewatch/*.env; stat --format=%i /var/lib/stagewatch"
         before = machine(state)
-        machine.install(*AGENTS)
+        machine.install(*PORTS)
         assert machine(state) == before
-        wait_for(lambda: machine.metrics("node"), "the agent serves again")
+        wait_for(lambda: machine.metrics(PORTS["node"]), "the agent serves again")
 
     def test_stopping_is_clean(self, machine: Machine) -> None:
         machine("systemctl stop stagewatch-node")
@@ -250,14 +197,14 @@ class TestInstalled:
         assert machine.pid("node") == 0
         by_hand = said.splitlines()[-1].strip()
         machine(f"(echo 'echo $$ > /tmp/agent'; echo \"exec {by_hand}\") > /tmp/by-hand")
-        machine("sh /tmp/by-hand > /tmp/by-hand.log 2>&1 &")
-        wait_for(lambda: machine.metrics("node"), "the agent serves")
+        machine("nsenter --net=/proc/1/ns/net sh /tmp/by-hand > /tmp/by-hand.log 2>&1 &")
+        wait_for(lambda: machine.metrics(PORTS["node"]), "the agent serves")
         status = machine("cat /proc/$(cat /tmp/agent)/status")
         assert int(status.partition("CapPrm:\t")[2].split()[0], 16) == 0
-        assert "stagewatch_processes_denied 0" in machine.metrics("node")
+        assert "stagewatch_processes_denied 0" in machine.metrics(PORTS["node"])
         assert "0" not in status.partition("Uid:\t")[2].partition("\n")[0].split()
         machine("kill $(cat /tmp/agent)")
-        wait_for(lambda: not machine.metrics("node"), "its end")
+        wait_for(lambda: not machine.metrics(PORTS["node"]), "its end")
 
     def test_nothing_is_removed_while_a_fault_is_in_force(self, machine: Machine) -> None:
         """In the journal, as somebody finds it whose machine has crashed in an experiment."""
@@ -270,17 +217,12 @@ class TestInstalled:
 
     def test_removing_leaves_the_options_and_the_state(self, machine: Machine) -> None:
         machine.install("--uninstall")
-        left = machine("find / -xdev -name '*stagewatch*' -not -path '/root/*' -not -path '/tmp/*'")
-        assert set(left.split()) <= {
-            "/etc/stagewatch", "/var/lib/stagewatch", "/var/lib/stagewatch-faults",
-        }  # fmt: skip
+        kept = {"/etc/stagewatch", "/var/lib/stagewatch", "/var/lib/stagewatch-faults"}
+        assert machine.left() <= kept
         assert machine("ls /etc/stagewatch").split() == ["judge.env", "node.env", "slurm.env"]
         assert machine("ls /run") and "stagewatch" not in machine("ls /run")
 
     def test_purging_leaves_nothing(self, machine: Machine) -> None:
         machine.install("--uninstall", "--purge")
-        assert (
-            machine("find / -xdev -name '*stagewatch*' -not -path '/root/*' -not -path '/tmp/*'")
-            == ""
-        )
+        assert machine.left() == set()
         assert machine("id -un stagewatch") == "stagewatch", "as --help says"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
-from tests.waiting import wait_for
+from tests.waiting import answers, wait_for
 
 Value = Callable[[float], float | None]
 """The value at a time; None: no sample then."""
@@ -92,7 +92,7 @@ def filled_prometheus(
         log=directory / "prometheus.log",
     )
     url = f"http://127.0.0.1:{port}"
-    wait_for(lambda: _answers(f"{url}/-/ready"), "Prometheus is ready")
+    wait_for(lambda: answers(f"{url}/-/ready"), "Prometheus is ready")
     return url
 
 
@@ -111,19 +111,11 @@ def filled_store(children: Children, directory: Path, *pasts: Past) -> str:
         ],
         log=directory / "store.log",
     )
-    wait_for(lambda: _answers(f"{url}/health"), "the store answers")
+    wait_for(lambda: answers(f"{url}/health"), "the store answers")
     for past in pasts:
         _post(f"{url}/api/v1/import/prometheus", past.milliseconds())
     _post(f"{url}/internal/force_flush", "")
     return url
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 def _post(url: str, body: str) -> None:

@@ -153,6 +153,9 @@ def test_prometheus_scrapes_through_client_certificate_and_password(
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{web}{path}") as response:
                 return json.load(response)["data"]
+        except urllib.error.HTTPError as error:
+            error.close()
+            return None
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError):
             return None
 

@@ -39,7 +39,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $root := .root -}}
 {{- $pod := .spec.template.spec -}}
 {{- $container := first $pod.containers -}}
-{{- $image := index $root.Values.images (eq .component "slurm" | ternary "slurm" "agent") -}}
+{{- $images := $root.Values.images -}}
+{{- $own := and (eq .component "slurm") (ne $images.slurm.repository "") -}}
+{{- $image := ternary $images.slurm $images.agent $own -}}
 {{- $_ := set $container "image" (printf "%s:%s" $image.repository ($image.tag | default $root.Chart.AppVersion)) -}}
 {{- $environ := list -}}
 {{- range $container.env -}}
