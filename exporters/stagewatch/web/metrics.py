@@ -46,7 +46,7 @@ class MetricsPage:
         fresh = [job.fresh() for job in self._runner.jobs.values()]
         health = self._runner.health()
         health.add(PROCESS_CPU, time.process_time())
-        _, resident, *_ = (read_bytes("/proc/self/statm") or b"0 0").split()
+        resident = (read_bytes("/proc/self/statm") or b"0 0").split()[1]
         health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize() or None)
         parts = [
             self._build,
