@@ -145,6 +145,8 @@ BARE: dict[tuple[str, ...], int] = {
         *("--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"),
     ): 0,
     ("check", "--list"): 0,
+    ("check-config",): 0,
+    ("check-config", "--agent", "slurm"): 0,
     ("died", "/proc/version"): 3,  # which tells of no death
 }
 """Commands that need no extra, and their exit status."""
@@ -154,8 +156,6 @@ COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
         1,
     ),
     ("top", "--record-dir", "{tmp}"): (frozenset({"top"}), 2),  # there is no terminal
-    ("check-config",): (frozenset({"node", "slurm", "demo"}), 0),
-    ("check-config", "--agent", "slurm"): (frozenset({"node", "slurm", "demo"}), 0),
     ("demo", "--scenario", "list"): (frozenset({"slurm", "report", "demo", "top"}), 0),
     ("report", "recovery", "--prometheus", NOWHERE, "--output", "{tmp}/report"): (
         frozenset({"report"}),

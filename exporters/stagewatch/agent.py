@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib.util
 import logging
 import os
 import signal
@@ -121,8 +122,11 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     def run(self, config: AgentConfig[OptionsT]) -> int:
         """Serve until SIGTERM or SIGINT, then stop within five seconds.
 
-        SIGUSR1 has the collectors let go of their devices, for a reset or a change of MIG.
+        SIGUSR1 has the collectors let go of their devices, for a reset or a change of MIG.  Raises
+        `ModuleNotFoundError` where what draws its page is not installed.
         """
+        if importlib.util.find_spec("jinja2") is None:  # imported once somebody looks
+            raise ModuleNotFoundError(name="jinja2")
         # A scrape must not wait the default 5 ms for a collector that is computing.
         sys.setswitchinterval(0.0005)
         # What a collection makes and drops has no cycles; most of the rest stays until the end.

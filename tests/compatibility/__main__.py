@@ -32,17 +32,22 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tests.compatibility DIRECTORY", file=sys.stderr)
         return 2
     known = tuple(readers())
-    wrong = replayed = 0
+    wrong = replayed = refused = 0
     for path in sorted(path for path in Path(arguments[0]).rglob("*") if path.is_file()):
         name = path.relative_to(arguments[0])
         reader = next((r for r in known if any(fnmatch(path.name, f) for f in r.files)), None)
         if reader is None:
             print(f"{name}: no reader takes a file of this name")
             continue
-        replayed += 1
         print(f"{name} ({reader.subject})")
-        wrong += not _replay(reader, path.read_bytes())
-    print(f"{replayed} captures, {wrong} of them wrong")
+        content = path.read_bytes()
+        if complaint := reader.refused(content):
+            print(f"  an error of {reader.subject}'s own: {complaint}")
+            refused += 1
+            continue
+        replayed += 1
+        wrong += not _replay(reader, content)
+    print(f"{replayed} captures, {wrong} of them wrong; {refused} errors of others' own")
     return 1 if wrong or not replayed else 0
 
 

@@ -21,6 +21,7 @@ from tests.compatibility.reader import Reader, Value
 Nodes = model.Records[model.Node]
 Jobs = model.Records[model.Job]
 _GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
+_HELD = re.compile(r"\bgpu:(?:[^,():]+:)?(\d+)\(")
 _CONFIGURED = re.compile(r"(?:^|,)gpu:(?:[^,():]+:)?(\d+)")
 
 
@@ -93,7 +94,10 @@ def _rest_jobs(content: bytes) -> Iterator[Value]:
             if job.get("array_task_string")
             else 1
         )
-        running += _total(_GPUS, job.get("tres_alloc_str") or "") if state == "RUNNING" else 0
+        if state == "RUNNING":
+            tres = job.get("tres_alloc_str") or ""
+            of_nodes = sum(_total(_HELD, node) for node in job.get("gres_detail") or ())
+            running += _total(_GPUS, tres) if "gres/gpu" in tres else of_nodes
     jobs = slurm_json.jobs(slurm_json.document(content, "squeue"))
     yield from _of_jobs(jobs, states, running if b"gres/gpu=" in content else None)
 
@@ -189,8 +193,17 @@ def _ping(content: bytes) -> Iterator[Value]:
     yield Value("controllers up", up, content.count(b" is UP"))
 
 
+def _refused(content: bytes) -> str:
+    """The errors of a JSON answer; what a command prints instead of one goes to standard error."""
+    try:
+        errors = json.loads(content)["errors"]
+    except (ValueError, TypeError, KeyError):
+        return ""
+    return "; ".join(one.get("description") or one.get("error") or "unknown" for one in errors)
+
+
 READERS = tuple(
-    Reader("slurm", files, read)
+    Reader("slurm", files, read, _refused)
     for files, read in (
         (("squeue*.txt",), _squeue),
         (("rest_jobs*.json",), _rest_jobs),

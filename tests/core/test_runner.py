@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from stagewatch.core.collector import Collector
-from stagewatch.core.runner import SKIPPED, STUCK, SUCCESS, Job, Runner
+from stagewatch.core.exposition import Samples
+from stagewatch.core.runner import MAX_SHARE, SKIPPED, STUCK, SUCCESS, Job, Runner
 from tests.core.runner_scene import Hangs, Scripted
 from tests.waiting import wait_for
 
@@ -36,6 +38,27 @@ def test_collectors_are_called_again_and_again(run: Callable[..., Runner]) -> No
     collector = Scripted()
     run(test=collector)
     wait_for(lambda: collector.calls > 5, "several calls")
+
+
+def test_a_collector_that_computes_for_long_is_called_at_every_other_interval(
+    run: Callable[..., Runner],
+) -> None:
+    interval = 0.4
+    begun: list[float] = []
+
+    class Costly(Collector):
+        def collect(self) -> Samples:
+            begun.append(time.monotonic())
+            end = time.thread_time() + 2 * MAX_SHARE * interval
+            while time.thread_time() < end:
+                pass
+            return Samples()
+
+    run(interval, costly=Costly())
+    wait_for(lambda: len(begun) == 3, "three calls")
+    # The first may begin late; no later one begins before it is due.
+    assert begun[1] >= begun[0] + 1.5 * interval
+    assert begun[2] >= begun[0] + 3.5 * interval
 
 
 def test_a_stuck_collector_harms_no_other(run: Callable[..., Runner]) -> None:

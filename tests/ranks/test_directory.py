@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +30,20 @@ def directory(record_dir: Path, clock: Clock, tmp_path: Path) -> Iterator[RankDi
     proc = Procfs(tmp_path / "proc")
     with closing(RecordDirectory(record_dir, proc, clock=clock)) as records:
         yield RankDirectory(records, clock=clock)
+
+
+def test_a_look_that_costs_much_is_shared_for_longer(
+    record_dir: Path, clock: Clock, tmp_path: Path
+) -> None:
+    (tmp_path / "proc").mkdir()
+    cpu = itertools.count(0.0, 0.3)  # seconds for each look
+    with closing(RecordDirectory(record_dir, Procfs(tmp_path / "proc"), clock=clock)) as records:
+        directory = RankDirectory(records, clock=clock, cpu_clock=lambda: next(cpu))
+        first = directory.look()
+        clock.now += 1.4
+        assert directory.look() is first
+        clock.now += 0.2
+        assert directory.look() is not first
 
 
 def shown(directory: RankDirectory, clock: Clock) -> list[tuple[str, int, Life]]:

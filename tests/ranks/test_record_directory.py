@@ -44,6 +44,19 @@ def test_ranks_are_alive_then_gone_then_forgotten(
     assert list(shared.iterdir()) == []
 
 
+def test_bytes_that_stay_the_same_are_read_once(
+    reader: RecordDirectory, shared: Path, raw: bytes
+) -> None:
+    file = place(shared, raw, 1)
+    (first,), (second,) = reader.read(), reader.read()
+    assert second.totals is first.totals
+    with file.open("r+b") as record:
+        record.write(patched(raw, {H_CLOSED: 1}))
+    (third,) = reader.read()
+    assert third.totals is not first.totals
+    assert third.closed
+
+
 def test_a_reused_pid_is_not_taken_for_the_rank(
     reader: RecordDirectory, shared: Path, raw: bytes
 ) -> None:

@@ -198,6 +198,13 @@ def take(*frames: tuple[str, int]) -> Take:
     return Take((("MainThread", tuple(Frame(name, "/x/run.py", line) for name, line in frames)),))
 
 
+def test_the_frames_of_the_client_are_not_shown() -> None:
+    client = Frame("wrapped", "/x/site-packages/stagewatch/client/hooks/torch.py", 131)
+    outer, inner = Frame("main", "/x/run.py", 3), Frame("step", "/x/run.py", 9)
+    found = stack(Take((("MainThread", (inner, client, outer)),)))
+    assert found.threads == (("MainThread", ("step (run.py:9)", "main (run.py:3)")),)
+
+
 def test_what_both_looks_share_counts_of_a_rank_that_moves() -> None:
     moving = stack(
         take(("read", 5), ("reward", 25), ("main", 9)),

@@ -15,6 +15,7 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import RankFacts
+from stagewatch.ranks.records import Life
 from stagewatch.run import ranks
 from tests.running import clean_environ
 from tests.waiting import wait_for
@@ -27,6 +28,7 @@ stagewatch.heartbeat(1)
 signal.signal(signal.SIGUSR1, lambda *_: stagewatch.heartbeat(1))
 signal.signal(signal.SIGUSR2, lambda *_: stagewatch.heartbeat(2))
 signal.signal(signal.SIGALRM, lambda *_: sys.exit())
+signal.signal(signal.SIGTERM, lambda *_: (stagewatch.close(), time.sleep(600)))
 def fail(*_):
     with stagewatch.stage("train", step=1):
         raise ValueError("no such reward")
@@ -50,6 +52,7 @@ class Told:
     text: str
     wrong: bool = True
     job_id: str = "1"
+    culprits: tuple[RankFacts, ...] = ()
 
 
 class Watched:
@@ -125,6 +128,45 @@ def test_marks_while_ranks_are_being_ended_do_not_hide_that_they_hung(watched: W
     assert watched.story().startswith("hung for ")
     watched.processes[0].send_signal(signal.SIGUSR2)
     wait_for(watched.ends("no rank has recorded why"), "a step, after which it has not hung")
+
+
+def test_a_rank_that_ends_during_a_look_does_not_hide_where_it_hung(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt closes its record, a while before its process ends."""
+    wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
+    looks: list[int] = []
+
+    def interrupted(_: object, facts: list[RankFacts], *__: object) -> list[RankFacts]:
+        watched.processes[1].send_signal(signal.SIGTERM)
+        wait_for(lambda: len(living()) == 2, "one has closed its record")
+        looks.append(1)
+        return [fact for fact in facts if fact.rank != 1]
+
+    def living() -> list[object]:
+        records = watched.seen._directory.look().records
+        return [record for record in records if record.life is Life.ALIVE]
+
+    monkeypatch.setattr(ranks, "gather", interrupted)
+    wait_for(lambda: watched.story() and looks, "another look")
+    wait_for(lambda: not watched.seen._judging.is_set(), "its end")
+    assert watched.story().endswith(": [0, 1, 2]")
+
+
+def test_a_stack_that_cannot_be_taken_any_more_does_not_hide_where_it_hung(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
+    looks: list[int] = []
+
+    def without_stacks(facts: list[RankFacts]) -> list[Told]:
+        looks.append(1)
+        return [Told("no stack", culprits=(facts[0],))]
+
+    monkeypatch.setattr(ranks, "gather", lambda _, facts, *__: facts)
+    monkeypatch.setattr(ranks, "judge", without_stacks)
+    wait_for(lambda: watched.story() and len(looks) > 3, "further looks")
+    assert watched.story().endswith(": [0, 1, 2]")
 
 
 def test_ranks_that_have_left_the_command_are_judged_with_those_that_wait(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import sys
 
 import pytest
 
+from stagewatch.core.runner import Runner
+from stagewatch.web.message import Request
+from stagewatch.web.metrics import MetricsPage
 from tests.web.http_helpers import Serve
 from tests.web.status_scenes import Hangs, ranks
 
@@ -22,6 +26,21 @@ def test_gzip_is_served_where_it_is_accepted(settled: Serve, path: str) -> None:
     assert "Accept-Encoding" in plain.headers["Vary"]
     assert len(packed.body) < len(plain.body) / 3
     assert b"gpu" in gzip.decompress(packed.body)
+
+
+def test_a_scrape_opens_one_file_and_lists_none() -> None:
+    """Each system call may make it wait for a collector that computes."""
+    asked: list[str] = []
+    watching = [True]
+    sys.addaudithook(lambda event, _: asked.append(event) if watching else None)
+    page = MetricsPage(Runner([]))
+    asked.clear()
+    text = page(Request("GET", "/metrics", {})).body
+    calls = [event for event in asked if event.startswith(("os.", "open"))]
+    watching.clear()
+    assert calls == ["open"]
+    assert b"process_resident_memory_bytes " in text
+    assert b"process_cpu_seconds_total " in text
 
 
 def test_a_stuck_collector_is_absent_and_named_while_the_others_are_served(serve: Serve) -> None:

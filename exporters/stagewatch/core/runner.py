@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 STALE_AFTER = 3
 """A snapshot older than this many intervals is dropped, never served frozen."""
+MAX_SHARE = 0.2
+"""Share of a core beyond which a collector is called at every other interval alone: what users
+write, and its length, must not keep a scrape waiting for the interpreter."""
 
 _LABEL = ("collector",)
 SUCCESS = gauge(
@@ -216,9 +219,11 @@ class Job:
     def _run(self) -> None:
         due = self._clock()
         while not self._stop.is_set():
+            before = self.cpu_seconds
             with contextlib.suppress(MemoryError):  # met again while it was told
                 self.run_once()
-            due += self.interval
+            costly = self.cpu_seconds - before > MAX_SHARE * self.interval
+            due += 2 * self.interval if costly else self.interval
             now = self._clock()
             if due <= now:  # missed ticks are skipped, the grid is kept
                 due += self.interval * (int((now - due) / self.interval) + 1)

@@ -20,6 +20,11 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, RankRecord, Recording
 from stagewatch.record import DEFAULT_DIRECTORY, FILE_SIZE
 
+MAX_SHARE = 0.2
+"""Share of a core that looking may cost; it is done less often where full records are many."""
+MAX_WAIT = 6
+"""Times `fresh_for` after which there is another look, whatever it costs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Census:
@@ -50,7 +55,8 @@ class RankDirectory:
     """The ranks of one node, shared by the collectors that need them.
 
     Reading is cheap and never blocks on another system or process, so it happens under a lock, at
-    most once in `fresh_for` seconds.  With a `scan`, processes without a record may be ranks too.
+    most once in `fresh_for` seconds, or less often where it takes long (`MAX_SHARE`).  With a
+    `scan`, processes without a record may be ranks too.
     """
 
     def __init__(
@@ -60,13 +66,15 @@ class RankDirectory:
         *,
         fresh_for: float = 0.5,
         clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._records = records
         self._scan = scan
         self._fresh_for = fresh_for
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._lock = threading.Lock()
-        self._looked_at = float("-inf")
+        self._look_again_at = float("-inf")
         self._census = Census()
         self._succeeded: set[str] = set()
         """Names of dead records whose rank has since begun again, perhaps under another number."""
@@ -99,10 +107,12 @@ class RankDirectory:
 
     def _fresh(self) -> Census:
         with self._lock:
-            now = self._clock()
-            if now - self._looked_at >= self._fresh_for:
+            if self._clock() >= self._look_again_at:
+                began = self._cpu_clock()
                 self._census = self._look()
-                self._looked_at = now
+                wait = (self._cpu_clock() - began) / MAX_SHARE
+                wait = min(max(self._fresh_for, wait), MAX_WAIT * self._fresh_for)
+                self._look_again_at = self._clock() + wait
             return self._census
 
     def _look(self) -> Census:

@@ -106,6 +106,8 @@ class _Open:
     fd: int
     uid: int
     good: RankRecord | None = None
+    copied: int = 0
+    """The hash of the bytes that it was read from."""
     halted: tuple[Busy, float] | None = None
     """Where its writer stands in the middle of a store, and since when."""
     ended: float | None = None
@@ -380,15 +382,17 @@ class RecordDirectory:
     def _copy(self, entry: _Open) -> RankRecord | None:
         """The record as it is; the last good one while its writer is in the middle of a store."""
         raw, busy = copy_record(entry.fd)
-        if not busy:
+        if busy:
+            now = self._clock()
+            if entry.halted is None or entry.halted[0] != busy:
+                entry.halted = busy, now
+            if now - entry.halted[1] < HALTED_SECONDS:
+                return entry.good
+        else:
             entry.halted = None
-            return parse(raw, copy_rest(entry.fd))
-        now = self._clock()
-        if entry.halted is None or entry.halted[0] != busy:
-            entry.halted = busy, now
-        elif now - entry.halted[1] >= HALTED_SECONDS:
-            return parse(raw, copy_rest(entry.fd))
-        return entry.good
+        rest = copy_rest(entry.fd)
+        before, entry.copied = entry.copied, hash((raw, rest))
+        return entry.good if entry.good and entry.copied == before else parse(raw, rest)
 
     def _expired(self, entry: _Open, life: Life) -> bool:
         now = self._clock()

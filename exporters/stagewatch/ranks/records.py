@@ -403,6 +403,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
     if not (0 <= rank <= _MAX_NUMBER and 0 < pid < 2**31):
         raise CorruptRecord(f"rank {rank} or pid {pid} cannot be")
     lanes = [at for at in map(_lane_at, range(layout.LANES)) if words[at + layout.L_THREAD]]
+    scalars = _scalars(raw, words)
     return RankRecord(
         job_id=_text(raw, *layout.S_JOB_ID),
         role=_text(raw, *layout.S_ROLE),
@@ -424,8 +425,8 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         totals=_totals(words, lanes),
         expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
         groups=_groups(raw, words),
-        scalars=_scalars(raw, words),
-        replicas=_scalars(raw, words, replicas=True),
+        scalars={name: value for name, value in scalars if not name.startswith(layout.REPLICA)},
+        replicas={name: value for name, value in scalars if name.startswith(layout.REPLICA)},
         work=_work(rest),
         calls=_calls(rest),
         failures=_failures(raw, words),
@@ -560,14 +561,10 @@ def _op(code: int) -> str:
     return layout.OPS[code if code < len(layout.OPS) else 0]
 
 
-def _scalars(raw: bytes, words: memoryview, *, replicas: bool = False) -> dict[str, float]:
+def _scalars(raw: bytes, words: memoryview) -> list[tuple[str, float]]:
     table = layout.SCALARS_AT, layout.SCALAR_SIZE, layout.SCALARS, layout.SCALAR_NAME_SIZE
     doubles = memoryview(raw).cast("d")
-    return {
-        name: doubles[at]
-        for name, at in _entries(raw, *table)
-        if words[at + 1] > 0 and name.startswith(layout.REPLICA) is replicas
-    }
+    return [(name, doubles[at]) for name, at in _entries(raw, *table) if words[at + 1] > 0]
 
 
 def _work(raw: bytes) -> dict[str, tuple[float, float, float]]:

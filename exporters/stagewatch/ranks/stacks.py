@@ -30,7 +30,8 @@ MAX_FRAME = 120
 """Characters of a frame in a label."""
 
 _STANDARD = r"^<(?!string>|stdin>)|/lib(?:64)?/python3[^/]*/(?!(?:site|dist)-packages/)"
-_OURS = r"/stagewatch/(?:client/|record\.py)|/torchinductor_"
+_CLIENT = r"/stagewatch/(?:client/|record\.py)"
+_OURS = rf"{_CLIENT}|/torchinductor_"
 _ROOT = re.compile(r".*/(?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/")
 _LIBRARY = re.compile(rf"{_STANDARD}|{_OURS}|/(?:site|dist)-packages/")
 _BENEATH = re.compile(rf"{_STANDARD}|{_OURS}|/(?:site|dist)-packages/(?:torch|stagewatch)/")
@@ -156,11 +157,16 @@ def py_spy() -> str | None:
 
 def stack(*looks: Take) -> Stack:
     """Where the first thread of a rank was in half of several looks at least, the latest last;
-    where it was in no place as often, the outermost frames that all looks share."""
+    where it was in no place as often, the outermost frames that all looks share.  Nobody is shown
+    the frames of our client, which pass a call on."""
     threads = tuple(
         (
             printable(name),
-            tuple(printable(f"{one.function} ({one.module}:{one.line})") for one in frames),
+            tuple(
+                printable(f"{one.function} ({one.module}:{one.line})")
+                for one in frames
+                if not re.search(_CLIENT, one.file)
+            ),
         )
         for name, frames in looks[-1].threads
     )

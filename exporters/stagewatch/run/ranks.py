@@ -66,6 +66,8 @@ class Hang:
     """Unix time of the same."""
     seen_at: float
     told: str
+    placed: bool
+    """Whether it tells where those at fault are in the code."""
     step: int | None
     """The furthest step then."""
     living: frozenset[str]
@@ -292,22 +294,29 @@ class Ranks:
         left = self._departures.facts(facts)
         verdicts = judge([*facts, *left])
         facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
-        told = next((sentence(one) for one in judge([*facts, *left]) if one.wrong), "")
-        if not told or self._closing.is_set() or not self._all_live(living):
+        wrong = next((one for one in judge([*facts, *left]) if one.wrong), None)
+        if wrong is None or self._closing.is_set() or not self._all_live(living):
             return
+        told, placed = sentence(wrong), all(rank.stack.group for rank in wrong.culprits)
+        if self._hang is not None and self._hang.placed and not placed:
+            return  # a rank that is being ended shows its stack no more
         now = time.time()
         quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
         if self._hang is None:
             self._tell(told)
         names = frozenset(record.name for record in living)
-        self._hang = Hang(progress, now - quiet, now, told, _step(living), names)
+        self._hang = Hang(progress, now - quiet, now, told, placed, _step(living), names)
 
     def _pause(self, seconds: float) -> None:
         self._closing.wait(seconds)
 
     def _all_live(self, living: list[RankRecord]) -> bool:
-        """Whether none of them has ended since."""
-        return not any(self._endings.of(one.pid, one.start_ticks) for one in living)
+        """Whether none of them has ended since, or closed its record to end."""
+        records = self._directory.look().records
+        alive = {record.name for record in records if record.life is Life.ALIVE}
+        return all(one.name in alive for one in living) and not any(
+            self._endings.of(one.pid, one.start_ticks) for one in living
+        )
 
     def _is_of(self, command: int, record: RankRecord) -> bool:
         """Whether the process is a descendant of the command, or, gone, one of a job of its."""

@@ -23,6 +23,7 @@ from stagewatch.slurm.notation import (
     array_tasks,
     gpus_of_request,
     gpus_of_tres,
+    held_of,
     job_state,
     job_state_of_list,
     node_gpus,
@@ -275,6 +276,7 @@ def read_job(record: Object, tasks: int | None = None) -> Job:
     array = number(record.get("array_job_id")) or None
     job_id = required(number(record["job_id"]))
     details = record.get("gres_detail")
+    held = tuple(map(text, details)) if isinstance(details, list) else ()
     reason = text(record.get("state_description")) or text(record.get("state_reason"))
     return Job(
         job_id=job_id,
@@ -286,7 +288,7 @@ def read_job(record: Object, tasks: int | None = None) -> Job:
         user=sys.intern(text(record.get("user_name")) or str(number(record.get("user_id")) or "")),
         account=sys.intern(text(record.get("account"))),
         node_list=text(record.get("nodes")),
-        gpus=_job_gpus(record),
+        gpus=_job_gpus(record, held),
         submit=moment(record.get("submit_time")),
         eligible=moment(record.get("eligible_time")),
         start=moment(record.get("start_time")),
@@ -295,7 +297,7 @@ def read_job(record: Object, tasks: int | None = None) -> Job:
         exit_code=exit_code,
         signal=signal,
         gpus_per_node=gpus_of_request(text(record.get("tres_per_node")), "", "", "", 1, 1, 1),
-        gres_detail=tuple(map(text, details)) if isinstance(details, list) else (),
+        gres_detail=held,
         preempted=moment(record.get("preempt_time")),
     )
 
@@ -308,11 +310,15 @@ def tasks_of(task_list: str) -> int:
         return 1
 
 
-def _job_gpus(record: Object) -> GpuCounts:
-    for key in ("tres_alloc_str", "tres_req_str"):
-        gpus = gpus_of_tres(text(record.get(key)))
-        if gpus is not None:
-            return gpus
+def _job_gpus(record: Object, held: tuple[str, ...]) -> GpuCounts:
+    """Those that the job has, by its TRES or else of each node (Slurm 24.05 to 25.11 count none in
+    the TRES of `--gpus-per-socket`); else those that it asks for."""
+    allocated, asked = (
+        gpus_of_tres(text(record.get(f"tres_{which}_str"))) for which in ("alloc", "req")
+    )
+    gpus = allocated if allocated is not None else held_of(*held) or asked
+    if gpus is not None:
+        return gpus
     node, job, socket, task = (
         text(record.get(f"tres_per_{unit}")) for unit in ("node", "job", "socket", "task")
     )

@@ -230,9 +230,9 @@ def _gpu_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
         yield kind, number, held
 
 
-def held_of(gres: str) -> GpuCounts:
-    """The GPUs by type in `gpu:h200:2(IDX:3-4)`."""
-    return tuple((kind, number) for kind, number, _ in _gpu_items(gres))
+def held_of(*gres: str) -> GpuCounts:
+    """The GPUs by type that `gpu:h200:2(IDX:3-4)` says a job has of a node; of several nodes."""
+    return _counts({kind: number for kind, number, _ in _gpu_items(",".join(gres))})
 
 
 def indices_of(gres: str) -> tuple[int, ...]:

@@ -128,6 +128,9 @@ class Connection:
     def send(self, head: bytes, body: bytes = b"") -> None:
         """Send both within the limit; the body is not copied, since many may send the same one.
 
+        As much at once as the socket takes: after each call the thread may have to wait for the
+        interpreter while collectors compute.
+
         Raises `TimeoutError` or another `OSError`.
         """
         self.owing_from = time.monotonic() + _SEND_GRACE
@@ -137,7 +140,7 @@ class Connection:
             view = memoryview(data)
             while view:  # not sendall: over TLS its time-out starts afresh with every record
                 self._sock.settimeout(self._left(deadline))
-                view = view[self._sock.send(view[:_PIECE]) :]
+                view = view[self._sock.send(view) :]
 
     def answered(self) -> None:
         """Note that the client has its response and may send the next request."""

@@ -1,24 +1,21 @@
 """`/metrics`: joins the texts that the collectors have left; a scrape collects nothing.
 
-A scrape makes only the agent's own health, from memory, and at most once a second its process
-figures, from /proc/self.
+A scrape makes only the agent's own health, from memory.  Each system call on the way may let go of
+the interpreter's lock, and then wait for collectors that compute: to list the process's descriptors
+took tens of milliseconds beside 256 full records.
 """
 
 from __future__ import annotations
 
-import math
 import platform
+import resource
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 
-from prometheus_client.exposition import generate_latest
-from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import CollectorRegistry
-
 import stagewatch
-from stagewatch.core.exposition import Renderer, Samples, gauge, render
+from stagewatch.core.exposition import Renderer, Samples, counter, gauge, render
 from stagewatch.core.runner import Runner
+from stagewatch.host.procfs import read_bytes
 from stagewatch.web.message import Request, Response
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,45 +25,32 @@ BUILD_INFO = gauge(
     "1, with the versions of stagewatch and of the Python that runs it.",
     ("version", "python"),
 )
-
-PROCESS_SECONDS = 1.0
-"""How old the process figures may be.
-
-To read them takes 20 system calls.  Most let go of the interpreter's lock, and each time a scrape
-may have to wait for a collector that computes.
-"""
+PROCESS_STARTED = gauge("process_start_time_seconds", "When the agent began, as Unix time.")
+PROCESS_CPU = counter("process_cpu_seconds_total", "CPU time of the agent, not of its children.")
+PROCESS_MEMORY = gauge("process_resident_memory_bytes", "Memory of the agent that is resident.")
 
 
 class MetricsPage:
     """Answers a scrape."""
 
-    def __init__(self, runner: Runner, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._clock = clock
         self._health = Renderer()
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(ProcessCollector(registry=None))
-        self._process = (-math.inf, b"")
-        """When the process figures were read, by the clock, and their text."""
         build = Samples()
         build.add(BUILD_INFO, 1, stagewatch.__version__, platform.python_version())
+        build.add(PROCESS_STARTED, time.time())
         self._build = render(build)
 
     def __call__(self, _: Request) -> Response:
         """All metrics."""
         fresh = [job.fresh() for job in self._runner.jobs.values()]
+        health = self._runner.health()
+        health.add(PROCESS_CPU, time.process_time())
+        resident = (read_bytes("/proc/self/statm") or b"0 0").split()[1]
+        health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize() or None)
         parts = [
             self._build,
-            self._health.render(self._runner.health()),
+            self._health.render(health),
             *[snapshot.text for snapshot in fresh if snapshot is not None],
-            self._process_figures(),
         ]
         return Response(HTTPStatus.OK, TEXT, b"".join(parts))
-
-    def _process_figures(self) -> bytes:
-        read, text = self._process
-        now = self._clock()
-        if now - read >= PROCESS_SECONDS:
-            text = generate_latest(self._registry)
-            self._process = (now, text)
-        return text
