@@ -164,6 +164,10 @@ _COMMANDS = {
         "say where a job's step went, and what it were worth to mend each cause",
     ),
     "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
+    "qualify": (
+        "stagewatch.qualify.command",
+        "measure this node for a minute, and say whether it is fit for a job",
+    ),
     "lemons": (
         "stagewatch.lemons.command",
         "say which nodes and GPUs interrupt jobs more often than chance tells",
