@@ -296,6 +296,7 @@ _OTHERS = frozenset(
         *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
         *("JOB_ID", "JOB_NAME", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
         *("RUN_ID", "OFF", "DEVICE_EVENTS"),  # of its loader and its hooks
+        "DIED",  # of Slurm's TaskEpilog
         *("JOBS_DIR", "PATH", "NODE", "CLUSTER", "REPOSITORY"),  # of the scripts in deploy/
         *("RUN", "RUNTIME", "IMAGE", "SLURM_IMAGE", "NETWORK"),  # of compose.yaml
         *("BUILD_NETWORK", "APT_PACKAGES"),
