@@ -131,12 +131,13 @@ def _lines(told: Told, period: Period) -> Iterator[str]:
     ledger = told.nodes
     of = f" of {told.cluster}" if told.cluster else ""
     when = f"{minute(period.start)} to {minute(period.end)} UTC"
+    rate = f"one in {_span(ledger.rate)} of a node, " if ledger.interruptions else ""
     yield printable(
         f"{len(ledger.rows)} nodes{of}, {when}: {ledger.interruptions} interruptions in "
-        f"{amount(ledger.hours)} node-hours of jobs, one in {_span(ledger.rate)} of a node "
-        f"({_interval(ledger.per_hour)})"
+        f"{amount(ledger.hours)} node-hours of jobs ({rate}{_interval(ledger.per_hour)})"
     )
-    yield from _table("node", ledger, told)
+    if any(row.kinds or row.failed for row in ledger.rows):
+        yield from _table("node", ledger, told)
     if any(row.interruptions for row in told.gpus.rows):
         yield ""
         yield from _table("GPU", told.gpus, told)

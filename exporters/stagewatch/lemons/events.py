@@ -15,8 +15,9 @@ from stagewatch.report.periods import Period
 from stagewatch.slurm.notation import REASON_CLASSES, expand_or_none
 from stagewatch.slurm.transport.text import slurm_runner
 
-VERDICT_SECONDS, NODE_SECONDS = 60.0, 300.0
-"""Seconds between two looks: a verdict may last a minute, a node is out for longer."""
+VERDICT_SECONDS, NODE_SECONDS, JOB_SECONDS = 60.0, 300.0, 900.0
+"""Seconds between two looks: a verdict may last a minute, a node is out for longer, and jobs have
+it for hours; all ranks are looked at for these."""
 
 DAY = 86400.0
 GAP_SECONDS = 600.0
@@ -70,18 +71,18 @@ def read_past(api: PrometheusApi, period: Period, cluster: str) -> dict[str, Pas
 def _exposure(
     api: PrometheusApi, period: Period, labels: Mapping[str, str], pasts: dict[str, Past]
 ) -> None:
-    """The hours in which jobs had each node, looked at every five minutes, and the GPUs it had."""
+    """The hours in which jobs had each node, and the GPUs it had."""
     held = " or ".join(
         f"group by (cluster, node) ({select(metric, **labels)}{more})"
         for metric, more in (("slurm_job_node", ""), ("gpu:job:info", ""), ("rl_rank_up", " == 1"))
     )
     known = select("gpu_info", **labels, mig="")
     for start, end in _days(period):
-        window = f"[{end - start:.0f}s:{NODE_SECONDS:.0f}s]"
+        window = f"[{end - start:.0f}s:{JOB_SECONDS:.0f}s]"
         here: dict[Unit, float] = {}
         for each in api.query(f"count_over_time(({held}){window})", end):
             unit = Unit(each.labels.get("cluster", ""), each.labels.get("node", ""))
-            here[unit] = each.value * NODE_SECONDS / 3600
+            here[unit] = each.value * JOB_SECONDS / 3600
             of_nodes = pasts[unit.cluster].nodes
             of_nodes[unit] = of_nodes.get(unit, 0.0) + here[unit]
         gpus = f"last_over_time({known}[{end - start:.0f}s])"
