@@ -122,10 +122,16 @@ def test_a_node_that_lacks_a_gpu_fails(tmp_path: Path) -> None:
 def test_without_pytorch_its_parts_are_skipped_with_the_reason(tmp_path: Path) -> None:
     done = played(tmp_path, {"devices": [{"missing": "torch"}]})
     assert done.returncode == 1, "nothing was measured"
+    assert done.stdout.splitlines()[-1] == "skipped"
     assert "torch is not installed: --python names a Python that has PyTorch" in done.stdout
     done = qualify(tmp_path, "--skip", SKIP, "--python", "/nowhere/python")
     assert done.returncode == 4
     assert "/nowhere/python cannot be run" in done.stdout
+
+
+def test_a_pass_says_what_it_is_not_of(tmp_path: Path) -> None:
+    done = played(tmp_path, healthy(count=1))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "pass: all_reduce skipped")
 
 
 def test_storage_is_written_and_read_back(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from stagewatch.cli import main
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report import pages, story
+from stagewatch.report import pages, records, story
 from stagewatch.report.causes import KINDS
 from stagewatch.report.goodput import Asked, Goodput, GoodputOptions, make_goodput
 from stagewatch.report.ledger import DAY, NOT_OBSERVED
@@ -255,7 +255,7 @@ STEP = {
 
 
 def with_step(url: str, file: Path) -> Goodput:
-    options = GoodputOptions(price=PRICES, currency="EUR", step=(("101", file),))
+    options = GoodputOptions(price=PRICES, currency="EUR", step=(("101", str(file)),))
     asked = Asked(options, OCTOBER, SEPTEMBER, "October 2026", "In October 2026", "September 2026")
     with closing(PrometheusApi(url, timeout=60)) as api:
         return make_goodput(api, asked)
@@ -272,6 +272,8 @@ def test_a_jobs_steps_are_told_in_its_own_gpu_hours(url: str, tmp_path: Path) ->
     assert "a slow rank: rank 3 (1.80 times)" in page
     assert f">{amount(0.25 * job.groups['productive'] / 3600)}<" in page
     assert "uneven data &lt;b&gt;" in page
+    (step,) = json.loads(records.report_json("goodput", goodput))["steps"]
+    assert (step["job_id"], step["losses"][0]["lost"]) == ("101", 0.25)
 
 
 @pytest.mark.parametrize(
@@ -282,4 +284,4 @@ def test_a_jobs_steps_are_told_in_its_own_gpu_hours(url: str, tmp_path: Path) ->
 def test_a_file_that_is_no_account_of_steps_is_refused(tmp_path: Path, content: bytes) -> None:
     (file := tmp_path / "step.json").write_bytes(content)
     with pytest.raises(ConfigError, match="must be the JSON of `stagewatch whatif`"):
-        read_step("101", file)
+        read_step("101", str(file))

@@ -234,5 +234,8 @@ def _figure(part: str, value: float) -> str:
 
 def _last(results: list[Result], worst: Level) -> str:
     bad = [each for each in results if each.level is worst and worst >= Level.WARN]
-    whom = "; ".join(f"{each.part} {each.device}".rstrip() + f": {each.why}" for each in bad)
-    return printable(f"{worst.name.lower()}{f': {whom}' if whom else ''}")
+    told = "; ".join(f"{each.part} {each.device}".rstrip() + f": {each.why}" for each in bad)
+    skipped = ", ".join(each.part for each in results if each.level is Level.SKIPPED)
+    if worst is Level.PASS and skipped:
+        told = f"{skipped} skipped"
+    return printable(f"{worst.name.lower()}{f': {told}' if told else ''}")

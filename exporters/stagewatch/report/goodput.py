@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from stagewatch.core.config import listing, option
 from stagewatch.prometheus.api import PrometheusApi
@@ -47,7 +46,7 @@ class GoodputOptions(PeriodOptions):
         parse=prices,
     )
     currency: str = option("USD", "unit of the prices")
-    step: tuple[tuple[str, Path], ...] = option(
+    step: tuple[tuple[str, str], ...] = option(
         (),
         "where a job's steps went, as JOB=FILE with the JSON of `stagewatch whatif`; several by "
         "commas",

@@ -37,18 +37,18 @@ class Step:
     losses: Sequence[Loss]
 
 
-def job_file(value: object) -> tuple[str, Path]:
+def job_file(value: object) -> tuple[str, str]:
     """JOB=FILE, with the JSON of `stagewatch whatif`"""
     job, _, file = text(value).partition("=")
     if not job or not file:
         raise ValueError
-    return job, Path(file)
+    return job, file
 
 
-def read_step(job: str, file: Path) -> Step:
+def read_step(job: str, file: str) -> Step:
     """The account in a file.  Raises `ConfigError` where it holds none."""
     try:
-        with file.open("rb") as opened:
+        with Path(file).open("rb") as opened:
             data = opened.read(MAX_BYTES)
         return _step(job, parse(data))
     except OSError as error:
