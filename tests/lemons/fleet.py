@@ -28,6 +28,7 @@ def fleet(hostile: str = "") -> list[Past]:
     of = {"cluster": CLUSTER}
     for node in NODES:
         there.add("slurm_job_node", 1.0, **of, node=node, job_id="540", gpus="0-7")
+        there.add("up", 1.0, **of, node=node, job="stagewatch")
         for gpu in range(8):
             uuid = f"GPU-{node}-{gpu}"
             there.add("gpu_info", 1.0, **of, node=node, gpu=gpu, uuid=uuid, mig="")

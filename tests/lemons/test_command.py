@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.lemons import notice
+from stagewatch.prometheus.api import PrometheusApi
 from tests.check.test_command import check, slow
-from tests.lemons.fleet import CLUSTER, LEMON, NAMED, fleet
+from tests.dashboards.boards import panel_queries
+from tests.lemons.fleet import CLUSTER, END, LEMON, NAMED, fleet
 from tests.report.conftest import needs_tool
 from tests.report.filled import filled_prometheus
 
@@ -88,6 +91,18 @@ def test_failed_jobs_come_from_accounting(url: str, tmp_path: Path) -> None:
     nodes = {row["node"]: row for row in json.loads(done.stdout)[0]["nodes"]["rows"]}
     failed = {name: nodes[name]["failed_jobs"] for name in ("n02", LEMON, "n11", "n00")}
     assert failed == {"n02": 1, LEMON: 3, "n11": 1, "n00": 0}
+
+
+def test_the_board_tells_the_same_lemon(url: str) -> None:
+    (least, days) = [
+        query.expr for query in panel_queries("slurm-jobs") if query.where.startswith("Lemons ")
+    ]
+    with closing(PrometheusApi(url)) as api:
+        for expression in (least, days):
+            asked = expression.replace("$cluster", CLUSTER).replace("$__range", "20d")
+            (row,) = api.query(asked, END)
+            assert row.labels["node"] == LEMON
+            assert row.value == len(NAMED) if expression is days else 1 < row.value < 8
 
 
 def test_a_prolog_is_told_by_the_file(url: str, tmp_path: Path) -> None:
