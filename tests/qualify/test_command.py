@@ -13,6 +13,7 @@ import pytest
 
 from stagewatch.qualify.peaks import peaks
 from tests.qualify.gpus import healthy, python_with
+from tests.waiting import wait_for
 
 SKIP = "clock,storage"
 
@@ -105,8 +106,26 @@ def test_what_hangs_fails_in_time_and_leaves_no_process(tmp_path: Path) -> None:
     told = {(one["part"], one["device"]): one["why"] for one in results if one["level"] == "fail"}
     assert told["memory", "GPU 0"] == "it did not end in time"
     assert done.returncode == 4
-    left = subprocess.run(["pgrep", "-f", str(tmp_path / "gpus")], capture_output=True, text=True)
-    assert not left.stdout
+    assert not workers(tmp_path)
+
+
+def workers(tmp_path: Path) -> str:
+    found = subprocess.run(["pgrep", "-f", str(tmp_path / "gpus")], capture_output=True, text=True)
+    return found.stdout
+
+
+def test_workers_end_with_a_prolog_that_is_killed(tmp_path: Path) -> None:
+    python = python_with(tmp_path / "gpus", {**healthy(count=2), "memory": ["hang", "hang"]})
+    command = [sys.executable, "-m", "stagewatch.cli", "qualify", "--skip", SKIP,
+               "--history", str(tmp_path / "history.json")]  # fmt: skip
+    environ = {**os.environ, "STAGEWATCH_QUALIFY_PYTHON": str(python)}
+    prolog = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: len(workers(tmp_path).split()) == 2, "both GPUs are measured")
+    finally:
+        prolog.kill()
+        prolog.wait()
+    wait_for(lambda: not workers(tmp_path), "the workers are gone")
 
 
 def test_a_node_that_lacks_a_gpu_fails(tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from stagewatch.core.processes import die_with_parent
 
 WORKER = Path(__file__).with_name("worker.py")
 STORAGE = "from stagewatch.qualify.storage import main; main()"
@@ -65,6 +68,7 @@ def _start(command: list[str], output: Any) -> subprocess.Popen[bytes] | str:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL,
             start_new_session=True, cwd="/",
+            preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - only prctl
         )  # fmt: skip
     except OSError as error:
         return f"{command[0]} cannot be run: {error.strerror}"

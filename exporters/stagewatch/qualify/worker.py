@@ -117,6 +117,7 @@ def all_reduce(arguments: Found) -> Found:
 
 def main() -> None:
     """Measure what the arguments ask for; an exception is an answer."""
+    sys.path.remove(str(Path(__file__).parent))  # PyTorch's imports are not to find our files
     part, arguments = sys.argv[1], json.loads(sys.argv[2])
     functions = {each.__name__: each for each in (devices, memory, product, all_reduce)}
     try:
