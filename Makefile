@@ -22,7 +22,7 @@ test-frameworks: # the hooks in the real TRL, verl, AReaL, miles and Ray, and Py
 	@deploy/setup.sh tools
 	@deploy/setup.sh frameworks
 	export STAGEWATCH_FRAMEWORKS=$(CURDIR)/.venv-frameworks/frameworks; \
-	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client tests/checkpoint \
+	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client tests/checkpoint tests/qualify \
 	    tests/incidents/test_debug_server.py "tests/lab/test_culprits.py::$(GLOO)"; \
 	"$$@" || { echo "$@: again what failed"; "$$@" $(AGAIN); }
 

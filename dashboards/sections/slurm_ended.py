@@ -55,6 +55,25 @@ ENDED = draw.section(
     ),
 )
 
+_DAYS = """
+count_over_time((
+  group by (cluster, node) (max_over_time(job:rl_stall:culprit{CLUSTER, node!=""}[1d]))
+  or
+  group by (cluster, node) (
+    max_over_time(
+      slurm_node_unavailable_info{CLUSTER, kind!="drain", reason_class!="maintenance"}[1d]
+    )
+  )
+)[$__range:1d])
+"""
+"""Days of the time range on which a node was named or went down."""
+
+_NODES = 'count(up{CLUSTER, job="stagewatch"})'
+
+_AT_LEAST = f"clamp_min(sqrt({_DAYS}) - 1.7, 0) ^ 2 / scalar(sum({_DAYS}) / {_NODES})"
+"""The lower end of a node's rate by the fleet's: 1.7 below the root of the count, which is a little
+below the exact one, of some 70 nodes together (the root of a Poisson count varies by a half)."""
+
 _FAILED = 'state=~"FAILED|NODE_FAIL|OUT_OF_MEMORY|TIMEOUT|BOOT_FAIL|DEADLINE"'
 
 FAILURES = draw.section(
@@ -84,5 +103,20 @@ FAILURES = draw.section(
         unit="s",
         width=8,
         rows=8,
+    ),
+    draw.table(
+        "Lemons",
+        "Nodes that were named by the judge or went down on more days of the time range than the "
+        "fleet's rate explains; a month shows more than a day.  `stagewatch lemons` also knows of "
+        "errors of GPUs and of the hours in which jobs had a node.",
+        {"cluster": "Cluster", "node": "Node"},
+        [
+            draw.Column("At least times the fleet's rate", f"({_AT_LEAST}) > 1", decimals=1),
+            draw.Column("Days", _DAYS),
+        ],
+        order="At least times the fleet's rate",
+        sort="At least times the fleet's rate",
+        lacking="none",
+        width=24,
     ),
 )

@@ -51,7 +51,8 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
     """The exit status where a package is missing; tells what to install for the command."""
     if (error.name or "").startswith("stagewatch"):
         raise error
-    others = {"judge": "slurm", "inspect": "report", "trace": "report", "whatif": "report"}
+    others = {"judge": "slurm", "lemons": "report"}
+    others |= dict.fromkeys(("inspect", "trace", "whatif"), "report")
     extra = others.get(command, command)
     extra = extra if extra in ("slurm", "demo", "report", "top") else "node"
     install = f"pip install 'stagewatch[{extra}]'"
@@ -163,6 +164,14 @@ _COMMANDS = {
         "say where a job's step went, and what it were worth to mend each cause",
     ),
     "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
+    "qualify": (
+        "stagewatch.qualify.command",
+        "measure this node for a minute, and say whether it is fit for a job",
+    ),
+    "lemons": (
+        "stagewatch.lemons.command",
+        "say which nodes and GPUs interrupt jobs more often than chance tells",
+    ),
     "checkpoint": (
         "stagewatch.checkpoint.command",
         "say whether a checkpoint is whole, before a job loads it",
@@ -287,6 +296,7 @@ _OTHERS = frozenset(
         *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
         *("JOB_ID", "JOB_NAME", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
         *("RUN_ID", "OFF", "DEVICE_EVENTS"),  # of its loader and its hooks
+        "DIED",  # of Slurm's TaskEpilog
         *("JOBS_DIR", "PATH", "NODE", "CLUSTER", "REPOSITORY"),  # of the scripts in deploy/
         *("RUN", "RUNTIME", "IMAGE", "SLURM_IMAGE", "NETWORK"),  # of compose.yaml
         *("BUILD_NETWORK", "APT_PACKAGES"),

@@ -125,6 +125,7 @@ def test_each_check_is_left_out_by_its_name_and_takes_no_other_along() -> None:
     everything = {
         "problem": "the node agent does not answer",
         "mounts": {"/home": "/home is not mounted"},
+        "lemon": "n is a lemon",
     }
 
     def names(*skip: str) -> set[str]:

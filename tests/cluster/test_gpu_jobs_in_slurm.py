@@ -39,9 +39,10 @@ class PrologLab:
             settings[name.capitalize()] = str(script)
         self.loader = directory / "lib/python3/site-packages/stagewatch/client/loader"
         self.loader.mkdir(parents=True)
-        (task_prolog := directory / "share" / "slurm" / "task-prolog.sh").parent.mkdir(parents=True)
-        task_prolog.symlink_to(SCRIPTS / "task-prolog.sh")
-        settings["TaskProlog"] = str(task_prolog)
+        (scripts := directory / "share" / "slurm").mkdir(parents=True)
+        for setting, name in (("TaskProlog", "task-prolog.sh"), ("TaskEpilog", "task-epilog.sh")):
+            (scripts / name).symlink_to(SCRIPTS / name)
+            settings[setting] = str(scripts / name)
         spec = ClusterSpec(
             nodes=(NodeSpec(("p1",), gpus=(("h200", 4),)),),
             partitions=("all Nodes=p1 Default=YES DefMemPerCPU=100",),

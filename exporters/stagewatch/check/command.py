@@ -39,7 +39,10 @@ def run_arguments(arguments: argparse.Namespace) -> int:
     try:
         options = options_of(arguments, CheckOptions, "check")
         mounts = () if "mounts" in options.skip else options.mounts
-        facts = gather(options.agent, options, mounts, options.timeout, user=options.agent_user)
+        facts = gather(
+            options.agent, options, mounts, options.timeout, user=options.agent_user,
+            lemons="" if "lemons" in options.skip else options.lemons, node=options.node,
+        )  # fmt: skip
     except ConfigError as error:
         print(f"stagewatch: {error}", file=sys.stderr)
         return BROKEN

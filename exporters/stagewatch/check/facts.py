@@ -16,6 +16,7 @@ from pathlib import Path
 from stagewatch.core.access import Access
 from stagewatch.core.agent_page import fetch
 from stagewatch.core.errors import ConfigError, SourceError
+from stagewatch.lemons.notice import Reader
 from stagewatch.record import DEFAULT_DIRECTORY
 
 MAX_TEXT = 64 << 20
@@ -105,6 +106,8 @@ class Facts:
     """NVIDIA GPUs on the PCI bus."""
     mounts: dict[str, str] = field(default_factory=dict)
     """The problem of each directory that must be mounted; empty where there is none."""
+    lemon: str = ""
+    """Why this node is a lemon, or why that cannot be told; empty where it is none."""
     problem: str = ""
     """Why the agent gave no facts, where it did not."""
 
@@ -117,15 +120,18 @@ def gather(
     sys: Path = Path("/sys"),
     *,
     user: str = "",
+    lemons: str = "",
+    node: str = "",
 ) -> Facts:
     """Gather the facts within `timeout` seconds; `agent` is the URL of this node's agent, which
-    `user` runs.
+    `user` runs, and `lemons` a file that may name this `node`.
 
     Raises `ConfigError` where a file that `access` names is of no use, or there is no such user.
     """
     users = agent_users(user)
     limit = time.monotonic() + timeout
     probes = {path: _probe(path) for path in mounts}
+    reader = Reader(Path(lemons)) if lemons else None
     problem, series = "", Series()
     try:
         left = max(0.05, (limit - time.monotonic()) / 2)
@@ -137,9 +143,22 @@ def gather(
     except SourceError as error:
         problem = str(error)
     outcomes = {path: _outcome(path, probe, limit) for path, probe in probes.items()}
+    lemon = _lemon(reader, node, limit) if reader else ""
     for probe in probes.values():
         probe.kill()
-    return Facts(series, time.time(), gpus_on_bus(sys), outcomes, problem)
+    return Facts(series, time.time(), gpus_on_bus(sys), outcomes, lemon, problem)
+
+
+def _lemon(reader: Reader, node: str, limit: float) -> str:
+    """What a file of lemons tells of this node."""
+    name = node or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
+    try:
+        reason = reader.reason(name, limit)
+    except SourceError as error:
+        return str(error)
+    finally:
+        reader.close()
+    return f"{name} is a lemon: {reason}" if reason else ""
 
 
 def agent_users(name: str, records: Path = Path(DEFAULT_DIRECTORY)) -> set[int]:

@@ -58,6 +58,13 @@ class CheckOptions(Access):
     mounts: tuple[str, ...] = option(
         (), "directories that must be mounted and answer", parse=listing(text)
     )
+    lemons: str = option(
+        "",
+        "file of `stagewatch lemons --write`; a node that it names is a warning. None: not asked",
+    )
+    node: str = option(
+        "", "this node's name in that file; the host's, up to the first dot, if none"
+    )
 
 
 class Level(IntEnum):
@@ -298,11 +305,16 @@ def mounts(facts: Facts, options: CheckOptions) -> Found:
             yield Level.DRAIN, problem
 
 
+def lemons(facts: Facts, options: CheckOptions) -> Found:
+    if facts.lemon:
+        yield Level.WARN, facts.lemon
+
+
 CHECKS: dict[str, Check] = {
     check.__name__: check
     for check in (
         agent, driver, gpu_count, gpu_type, xid, ecc, remap, recovery, temperature, throttle,
-        nvlink, fabric, pcie, persistence, orphans, clock, mounts,
+        nvlink, fabric, pcie, persistence, orphans, clock, mounts, lemons,
     )
 }  # fmt: skip
 """Every check, in the order of their reasons."""

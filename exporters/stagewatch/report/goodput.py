@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stagewatch.core.config import option
+from stagewatch.core.config import listing, option
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import Attempt, Job, find_attempts, move_lost
 from stagewatch.report.causes import Cause, find_causes
@@ -22,6 +22,7 @@ from stagewatch.report.ledger import (
     read_ledger,
 )
 from stagewatch.report.periods import Period, PeriodOptions, iso, minute, month, month_words, span
+from stagewatch.report.steps import Step, job_file, read_step
 
 MAX_CAUSES = 10
 MAX_PLACES = 5
@@ -45,6 +46,12 @@ class GoodputOptions(PeriodOptions):
         parse=prices,
     )
     currency: str = option("USD", "unit of the prices")
+    step: tuple[tuple[str, str], ...] = option(
+        (),
+        "where a job's steps went, as JOB=FILE with the JSON of `stagewatch whatif`; several by "
+        "commas",
+        parse=listing(job_file),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +202,15 @@ class Goodput:
     """The period before; None where it was not recorded."""
     unpriced: float
     """GPU-seconds of models without a price, where there are prices."""
+    steps: Sequence[Step] = ()
+
+    def stepping(self, job_id: str) -> float:
+        """GPU-seconds in which a job made steps: productive, or slowed by one of its ranks."""
+        return sum(
+            use.groups["productive"] + use.states.get("slowed", 0.0)
+            for use in self.tables["job"].values()
+            if use.owner and use.owner.job_id == job_id
+        )
 
     def cost_of(self, seconds: float) -> float | None:
         """What some GPU-seconds cost at the mean price of all that have one."""
@@ -215,6 +231,7 @@ DIMENSIONS: dict[str, Callable[[Key], str]] = {
 
 def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
     """Ask the server.  Raises `StagewatchError`, also where the rules are not loaded."""
+    steps = [read_step(job, file) for job, file in asked.options.step]
     read = _read(api, asked, asked.period)
     if read is None:
         raise missing(asked.period)
@@ -246,6 +263,7 @@ def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
         energy=energy,
         before=_use(asked, before[0].rows.items()) if before else None,
         unpriced=unpriced if asked.prices.by_model else 0.0,
+        steps=steps,
     )
 
 

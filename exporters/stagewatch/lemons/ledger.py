@@ -1,0 +1,139 @@
+"""Counts what befell each node or GPU, and says which have more than the fleet's rate explains.
+
+Interruptions are taken to come at random (a Poisson process) in the time that jobs have a node.
+A node is a lemon where even the lower end of its rate's interval is above the rate of its fleet,
+which counts the node itself.  The intervals hold for all nodes together: with 63 of them and 95 %,
+each is one of 99.92 %, or innocents would be accused in most ledgers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stagewatch.lemons.intervals import mean_between
+
+JOIN_SECONDS = 86400.0
+"""What befalls a unit within this time of an interruption's beginning, or before its end, is part
+of it: a fault that is not mended comes back at once, and by that alone few are lemons."""
+
+LEAST = 3
+"""Interruptions below which nobody is a lemon, however short the time that jobs had it."""
+
+
+class Unit(NamedTuple):
+    """A node, or a GPU of it by its UUID."""
+
+    cluster: str
+    node: str
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that befell a unit from `start` to `end` (Unix seconds).
+
+    `kind` is named (by the judge: it holds a job up), slow (likewise), xid (a critical error of a
+    GPU) or out (of service); `lost` are the GPU-seconds that it cost.
+    """
+
+    kind: str
+    unit: Unit
+    start: float
+    end: float
+    job: str = ""
+    rank: str = ""
+    lost: float = 0.0
+
+
+@dataclass(slots=True)
+class Row:
+    """A node or GPU in the ledger."""
+
+    unit: Unit
+    hours: float
+    """In which jobs had it."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    jobs: set[str] = field(default_factory=set)
+    """In which it was named."""
+    lost: float = 0.0
+    """GPU-hours."""
+    interruptions: int = 0
+    per_hour: tuple[float, float] = (0.0, 0.0)
+    """The interval of its rate."""
+    expected: float = 0.0
+    """Interruptions, had it the fleet's rate."""
+    lemon: bool = False
+    failed: int | None = None
+    """Jobs that failed on it, where accounting was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All nodes, or all GPUs, of one cluster; the worst first."""
+
+    rows: list[Row]
+    hours: float
+    interruptions: int
+    per_hour: tuple[float, float]
+    """The interval of the fleet's rate per unit, at `confidence` for it alone."""
+    confidence: float
+
+    @property
+    def rate(self) -> float:
+        """Interruptions of a unit in an hour."""
+        return self.interruptions / self.hours if self.hours else 0.0
+
+    @property
+    def lemons(self) -> list[Row]:
+        """Those that have more than the fleet's rate explains."""
+        return [row for row in self.rows if row.lemon]
+
+
+def make_ledger(
+    hours: Mapping[Unit, float],
+    events: Iterable[Event],
+    failed: Mapping[Unit, int] | None = None,
+    confidence: float = 0.95,
+) -> Ledger:
+    """The ledger of the units that jobs have had for some hours, or that something befell."""
+    of_unit: dict[Unit, list[Event]] = defaultdict(list)
+    for event in events:
+        of_unit[event.unit].append(event)
+    rows = []
+    for unit in sorted(hours.keys() | of_unit.keys()):
+        row = Row(unit, hours.get(unit, 0.0))
+        for event in of_unit.get(unit, ()):
+            row.kinds[event.kind] += 1
+            row.lost += event.lost / 3600
+            if event.job:
+                row.jobs.add(event.job)
+        row.interruptions = joined(of_unit.get(unit, ()))
+        if failed is not None:
+            row.failed = failed.get(unit, 0)
+        rows.append(row)
+    # Of a unit that no job ever had there is no rate, and what befell it is no interruption.
+    known = [row for row in rows if row.hours > 0]
+    whole, count = sum(row.hours for row in known), sum(row.interruptions for row in known)
+    outside = (1 - confidence) / 2
+    for row in known:
+        low, high = mean_between(row.interruptions, outside / len(known))
+        row.per_hour = low / row.hours, high / row.hours
+        row.expected = count / whole * row.hours
+        row.lemon = row.interruptions >= LEAST and row.per_hour[0] > count / whole
+    rows.sort(key=lambda row: (-row.per_hour[0], -row.interruptions, row.unit))
+    low, high = mean_between(count, outside)
+    ends = (low / whole, high / whole) if whole else (0.0, 0.0)
+    return Ledger(rows, whole, count, ends, confidence)
+
+
+def joined(events: Iterable[Event]) -> int:
+    """The number of interruptions that events of one unit are."""
+    count, over = 0, float("-inf")
+    for event in sorted(events, key=lambda one: one.start):
+        if event.start > over:
+            count, over = count + 1, event.start + JOIN_SECONDS
+        over = max(over, event.end)
+    return count

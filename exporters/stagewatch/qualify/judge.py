@@ -1,0 +1,82 @@
+"""Holds each figure against its own past and against the peak of the device's model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from stagewatch.core.words import printable
+from stagewatch.qualify.measure import Found
+from stagewatch.qualify.past import Past
+
+OF_PEAK = {"memory": (0.7, 0.5), "product": (0.5, 0.3)}
+"""Shares of a model's peak below which a figure is a warning, and below which the part fails."""
+
+
+class Level(IntEnum):
+    """What came of a part."""
+
+    SKIPPED = 0
+    PASS = 1
+    WARN = 2
+    FAIL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A part on a device: the figure, what it was held against, and why it is no pass."""
+
+    part: str
+    device: str
+    level: Level
+    why: str = ""
+    value: float | None = None
+    usual: float | None = None
+    """The median of its past."""
+    runs: int = 0
+    peak: float | None = None
+    series: str = ""
+    """Its name in the past."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Shares of the past below which a figure is a warning, and below which the part fails."""
+
+    warn: float
+    fail: float
+
+
+def judged(
+    part: str, device: str, series: str, found: Found, past: Past, limits: Limits,
+    peak: float | None = None,
+) -> Result:  # fmt: skip
+    """What comes of what a worker found."""
+    if "missing" in found:
+        return Result(part, device, Level.SKIPPED, f"{printable(str(found['missing']), 60)} lacks")
+    if "skipped" in found:
+        return Result(part, device, Level.SKIPPED, str(found["skipped"]))
+    if "late" in found:
+        return Result(part, device, Level.FAIL, "it did not end in time")
+    if "error" in found:
+        return Result(part, device, Level.FAIL, printable(str(found["error"]), 200))
+    value = float(found["value"])
+    usual, runs = past.usual(series) or (None, 0)
+    level, why = Level.PASS, ""
+    if not found.get("same"):
+        level, why = Level.FAIL, "it gave another result than it had to"
+    for whole, (warn, fail), of in (
+        (usual, (limits.warn, limits.fail), "its past"),
+        (peak, OF_PEAK.get(part, (0.0, 0.0)), "its model's peak"),
+    ):
+        share = value / whole if whole else 1.0
+        worse = Level.FAIL if share < fail else Level.WARN if share < warn else Level.PASS
+        if worse > level:
+            level, why = worse, f"{share:.0%} of {of}"
+    return Result(part, device, level, why, value, usual, runs, peak, series)
+
+
+def verdict(results: Iterable[Result]) -> Level:
+    """The worst; nothing but skipped parts is no pass."""
+    return max((result.level for result in results), default=Level.SKIPPED)
