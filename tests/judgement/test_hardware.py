@@ -1,4 +1,4 @@
-"""A node is proposed to be taken out where a charge and an error of hardware meet, and only there."""
+"""A node is proposed to be taken out where a charge and an error of hardware meet, and not else."""
 
 from __future__ import annotations
 
@@ -96,6 +96,13 @@ def test_an_xid_of_the_gpu_of_the_rank_at_fault_bears_witness() -> None:
 )
 def test_an_error_elsewhere_or_of_another_time_bears_none(error: Seen) -> None:
     assert named(error) == []
+
+
+def test_where_nobody_knows_the_gpu_of_the_rank_an_error_of_some_gpu_bears_none() -> None:
+    bare = job(8, SPINNING, rank_5=PARKED | {"collectives": {"world": 219}, "node": "n2"})
+    blamed = State(verdict(bare), BEGAN, 412.0, 60.0, True)
+    assert named(of_gpu("GPUXidCritical", ""), of=blamed) == []
+    assert named(of_gpu("GPUDriverWedged", ""), of=blamed) == [("n2", "", "GPUDriverWedged")]
 
 
 def test_a_link_that_is_down_on_many_nodes_is_the_switch_s() -> None:

@@ -23,6 +23,7 @@ from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.core.words import printable
 from stagewatch.prometheus.failure import why_unanswered
 
+SENDMAIL = "/usr/sbin/sendmail"
 SECONDS = 10.0
 MOST_SUBJECT, MOST_LINE = 100, 700
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -71,7 +72,7 @@ def by_mail(template: str, sender: str, server: tuple[str, int] | None) -> Send:
 
 
 def _sendmail(message: EmailMessage) -> None:
-    command = ["/usr/sbin/sendmail", "-i", "--", message["To"]]
+    command = [SENDMAIL, "-i", "--", message["To"]]
     try:
         done = subprocess.run(
             command, input=message.as_bytes(), capture_output=True, timeout=SECONDS, check=False

@@ -72,7 +72,7 @@ class OwnerOptions:
     )
     next: str = option(
         "stagewatch inspect --job {job}",
-        "command that the line ends with, for the job {job} and the node {node} of the first culprit",
+        "command at the end of the line, for the job {job}, whose first culprit is on {node}",
     )
 
 

@@ -174,24 +174,16 @@ def _witness(cluster: str, charge: Charge, errors: Sequence[Seen], since: float)
     if charge.evidence == "device_lost":
         return Seen(cluster, rank.node, LOST_GPU, rank.gpu, since)
     new = [one for one in errors if one.cluster == cluster and one.time >= since - BEFORE_SECONDS]
-    mine = [
-        one
-        for one in new
-        if one.node == rank.node
-        and (one.uuid == rank.gpu if _of_gpu(one) else not _shared(one, new))
-    ]
+    mine = [one for one in new if one.node == rank.node and _is_of(one, rank.gpu, new)]
     order = list(WITNESSES)
     return min(mine, key=lambda one: (order.index(one.alert), -one.time), default=None)
 
 
-def _of_gpu(one: Seen) -> bool:
-    """Whether it is of one GPU, also where it does not say of which: then it accuses nobody."""
-    return WITNESSES[one.alert].component == "GPU"
-
-
-def _shared(one: Seen, errors: Sequence[Seen]) -> bool:
-    """Whether so many nodes show the same that it is of none of them."""
-    return len({other.node for other in errors if other.alert == one.alert}) > MOST_NODES
+def _is_of(one: Seen, uuid: str, errors: Sequence[Seen]) -> bool:
+    """Whether it is of that GPU; or of its node, and of few others."""
+    if WITNESSES[one.alert].component == "GPU":
+        return bool(uuid) and uuid == one.uuid
+    return len({other.node for other in errors if other.alert == one.alert}) <= MOST_NODES
 
 
 def _proposal(key: JobKey, charge: Charge, witness: Seen, since: float, at: float) -> Proposal:
@@ -215,11 +207,16 @@ def _proposal(key: JobKey, charge: Charge, witness: Seen, since: float, at: floa
     )
 
 
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys((item.name for item in fields(Proposal)), text),
+    "rank": whole,
+    **dict.fromkeys(("since", "time", "until"), moment),
+}
+
+
 def read(content: Any) -> Proposal:
     """The proposal of a case.  Raises one of `BROKEN`."""
-    take = {"rank": whole, **dict.fromkeys(("since", "time", "until"), moment)}
-    values = {item.name: take.get(item.name, text)(content[item.name]) for item in fields(Proposal)}
-    found = Proposal(**values)
+    found = Proposal(**{name: take(content[name]) for name, take in _READ.items()})
     if found.witness not in WITNESSES or found.confidence not in (SURE, LIKELY):
         raise ValueError(f"nothing bears witness by the name {found.witness!r:.40}")
     return found

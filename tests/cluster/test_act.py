@@ -1,0 +1,174 @@
+"""Nodes of a real Slurm that are marked and drained for a verdict, within limits, and undone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.act.slurm import SlurmSite
+from stagewatch.core.errors import SourceError
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from tests.act.proposals import case_of, proposal
+
+NODES = ("h1", "h2", "h3", "m1", "c1")
+
+
+class Act:
+    """`stagewatch act` on the cluster."""
+
+    def __init__(self, slurm: SlurmCluster, directory: Path) -> None:
+        self._slurm = slurm
+        self._directory = directory
+        self.site = SlurmSite()
+        self.user = ""
+
+    def case(self, *nodes: str, **changes: object) -> str:
+        """A case that proposes these nodes."""
+        made = [proposal(node, **changes) for node in nodes]
+        return str(case_of(self._directory / "case.json", *made))
+
+    def run(self, *argv: str, status: int = 0) -> str:
+        """What a command said."""
+        command = [sys.executable, "-m", "stagewatch.cli", "act", *argv]
+        if self.user:
+            command = ["setpriv", f"--reuid={self.user}", "--clear-groups", *command]
+        done = subprocess.run(
+            command, env=self._slurm.env, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def shown(self, node: str) -> str:
+        """What Slurm says of a node."""
+        return self._slurm.run("scontrol", "show", "node", node)
+
+
+@pytest.fixture
+def act(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Act]:
+    for name, value in slurm.env.items():
+        monkeypatch.setenv(name, value)
+    yield Act(slurm, tmp_path)
+    for node in NODES:
+        slurm.run("scontrol", "update", f"nodename={node}", "comment=")
+        if "DRAIN" in slurm.state(node):
+            slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+
+
+def test_a_node_is_drained_with_the_proof_and_resumed_by_one_command(
+    act: Act, slurm: SlurmCluster
+) -> None:
+    said = act.run("drain", act.case("h1"))
+    assert "to take it back: stagewatch act undo h1" in said
+    assert "DRAIN" in slurm.state("h1")
+    shown = act.shown("h1")
+    assert "Reason=stagewatch: XID 79; rank 5 of job 540 has not entered" in shown
+    assert "(GPU GPU-5); sure, until 2" in shown
+    assert "case case.json" in shown
+    assert "it is out already" in act.run("drain", act.case("h1"), status=1)
+    assert "h1 is resumed" in act.run("undo", "h1")
+    slurm.wait(lambda: slurm.state("h1") == "IDLE", "h1 to be resumed")
+    assert "nothing of ours" in act.run("undo", "h1")
+
+
+def test_what_runs_on_a_drained_node_goes_on(act: Act, slurm: SlurmCluster) -> None:
+    job = slurm.submit("-w", "h1")
+    slurm.wait_job(job, "RUNNING")
+    act.run("drain", act.case("h1"))
+    assert slurm.state("h1").endswith("+DRAIN")
+    assert slurm.job_state(job) == "RUNNING"
+
+
+def test_a_node_that_somebody_else_has_drained_since_stays_drained(
+    act: Act, slurm: SlurmCluster
+) -> None:
+    act.run("drain", act.case("h1"))
+    slurm.run("scontrol", "update", "nodename=h1", "state=drain", "reason=ECC errors")
+    assert "another reason: ECC errors" in act.run("undo", "h1")
+    assert "DRAIN" in slurm.state("h1")
+    assert "nothing of ours" in act.run("undo", "--all")
+
+
+def test_at_most_so_many_nodes_are_drained_within_an_hour(act: Act, slurm: SlurmCluster) -> None:
+    said = act.run("drain", act.case("h1", "h2"), "--nodes-per-hour=1", status=1)
+    assert "1 nodes have been taken out within the hour, the most" in said
+    assert sum("DRAIN" in slurm.state(node) for node in ("h1", "h2")) == 1
+    act.run("undo", "--all")
+    slurm.wait(lambda: slurm.idle("h1") and slurm.idle("h2"), "both to be resumed")
+
+
+def test_the_last_node_of_a_partition_is_never_drained(act: Act, slurm: SlurmCluster) -> None:
+    """c1 is all of its partition; of mixed, h3 is the last one once m1 is drained."""
+    assert "the last of partition cpu" in act.run("drain", act.case("c1"), status=1)
+    slurm.run("scontrol", "update", "nodename=m1", "state=drain", "reason=theirs")
+    assert "the last of partition mixed" in act.run("drain", act.case("h3"), status=1)
+    assert slurm.state("h3") == "IDLE"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"confidence": "likely"}, "only likely"),
+        ({"until": 1.0}, "too old"),
+        ({"node": "nobody"}, "knows no such node"),
+        ({"node": "h[1-3]"}, "knows no such node"),
+        ({"node": "h1,h2"}, "knows no such node"),
+        ({"node": "ALL"}, "knows no such node"),
+    ],
+)
+def test_what_is_not_sure_of_now_and_of_one_node_drains_nothing(
+    act: Act, slurm: SlurmCluster, changes: dict[str, object], why: str
+) -> None:
+    case = act.case(
+        str(changes.get("node", "h1")), **{k: v for k, v in changes.items() if k != "node"}
+    )
+    assert why in act.run("drain", case, status=1)
+    assert all("DRAIN" not in slurm.state(node) for node in NODES)
+
+
+def test_a_hostile_name_of_a_job_is_only_text(act: Act, slurm: SlurmCluster) -> None:
+    why = 'XID 79; rank 5 of job "x" State=IDLE Reason=fine [root@now]\n Comment=theirs waits'
+    act.run("drain", act.case("h1", why=why))
+    (node,) = [one for one in act.site._nodes().values() if one.name == "h1"]
+    assert node.reason.startswith("stagewatch: XID 79; rank 5 of job _x_ State_IDLE Reason_fine")
+    assert "DRAIN" in node.flags
+    assert node.reason_user == "root"
+
+
+def test_a_comment_marks_a_node_that_goes_on_to_take_jobs(act: Act, slurm: SlurmCluster) -> None:
+    act.run("comment", act.case("h1"))
+    assert "Comment=stagewatch: XID 79; rank 5" in act.shown("h1")
+    assert slurm.state("h1") == "IDLE"
+    assert "the comment of h1 is removed" in act.run("undo", "h1")
+    assert "stagewatch" not in act.shown("h1")
+
+
+def test_a_comment_of_somebody_else_stays(act: Act, slurm: SlurmCluster) -> None:
+    slurm.run("scontrol", "update", "nodename=h1", "comment=rack 7, do not move")
+    said = act.run("comment", act.case("h1"), status=1)
+    assert "a comment of somebody else, which stays" in said
+    assert "Comment=rack 7, do not move" in act.shown("h1")
+    assert "nothing of ours" in act.run("undo", "h1")
+
+
+def test_a_job_s_comment_is_written_unless_it_is_its_user_s(act: Act, slurm: SlurmCluster) -> None:
+    bare, theirs = slurm.submit("-w", "h1"), slurm.submit("-w", "h2", "--comment=mine")
+    act.site.comment_job(bare, "stagewatch: it stands still")
+    assert "Comment=stagewatch: it stands still" in slurm.run("scontrol", "show", "job", bare)
+    act.site.comment_job(bare, "stagewatch: it goes on")
+    assert "Comment=stagewatch: it goes on" in slurm.run("scontrol", "show", "job", bare)
+    with pytest.raises(SourceError, match="somebody else"):
+        act.site.comment_job(theirs, "stagewatch: it stands still")
+    with pytest.raises(SourceError, match="is no job of Slurm"):
+        act.site.comment_job("1 nodename=h1 state=down", "stagewatch: x")
+
+
+def test_a_judge_without_the_rights_of_an_operator_is_told_so(
+    act: Act, slurm: SlurmCluster
+) -> None:
+    act.user = "games"
+    assert "Invalid user id" in act.run("drain", act.case("h1"), status=1)
+    assert slurm.state("h1") == "IDLE"
