@@ -27,7 +27,7 @@ class Site:
         self.fails = False
         self.asked = 0
 
-    def taken(self, now: float) -> set[str]:
+    def taken(self, since: float) -> set[str]:
         return set(self.out)
 
     def objection(self, node: str) -> str:

@@ -9,7 +9,7 @@ import json
 import socketserver
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +20,7 @@ import pytest
 
 from stagewatch.act.message import Send, address_template, by_mail, by_webhook
 from stagewatch.act.owner import MESSAGES, OVER_SECONDS, SPEC, OwnerCollector
-from stagewatch.core.errors import ConfigError, NoData, SourceError
+from stagewatch.core.errors import ConfigError, NoData
 from stagewatch.core.state_file import StateFile
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions, ServerOptions
 from stagewatch.judgement.memory import Moment, State
@@ -296,19 +296,3 @@ def test_it_is_off_unless_a_way_is_set(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_refused(template: str) -> None:
     with pytest.raises(ValueError):
         address_template(template)
-
-
-def test_the_sendmail_of_the_machine_gets_the_message_on_standard_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = tmp_path / "sendmail"
-    script.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncat > {tmp_path}/mail\n')
-    script.chmod(0o755)
-    monkeypatch.setattr("stagewatch.act.message.SENDMAIL", str(script))
-    send: Callable[..., object] = by_mail("{user}@example.org", "judge@example.org", None)
-    send("ada", "540", "Job 540 stands still", "It hangs.")
-    assert (tmp_path / "arguments").read_text() == "-i -- ada@example.org\n"
-    assert "Subject: Job 540 stands still" in (tmp_path / "mail").read_text()
-    script.write_text("#!/bin/sh\necho no such user >&2; exit 67\n")
-    with pytest.raises(SourceError, match="no such user"):
-        send("ada", "540", "Job 540 stands still", "It hangs.")

@@ -33,7 +33,7 @@ from stagewatch.act.site import Refused, SiteOptions, act, site
 from stagewatch.core.config import add_options, options_of
 from stagewatch.core.errors import SourceError
 from stagewatch.core.words import printable
-from stagewatch.judgement.case_file import read_all
+from stagewatch.judgement.case_file import read_any
 from stagewatch.judgement.hardware import Proposal
 
 NOTHING = 3
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Do what is asked for; returns the exit status, which `--help` explains."""
     if arguments.action == "undo":
         return _undo(arguments)
-    found = _proposals(arguments.case)
+    found = [one for case in read_any(arguments.case) for one in case.proposals]
     node = arguments.node
     if arguments.action == "show" and arguments.form == "nvrx":
         node = node or os.uname().nodename.partition(".")[0]
@@ -79,18 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
         print("stagewatch: the case proposes nothing", file=sys.stderr)
         return NOTHING
     return _act(arguments, found, case)
-
-
-def _proposals(file: str) -> list[Proposal]:
-    try:
-        if file == "-":
-            cases = read_all(sys.stdin.buffer, "standard input")
-        else:
-            with Path(file).open("rb") as stream:
-                cases = read_all(stream, file)
-    except OSError as error:
-        raise SourceError(f"{file} cannot be read: {error.strerror}") from error
-    return [proposal for case in cases for proposal in case.proposals]
 
 
 def _show(found: list[Proposal], case: str, form: str) -> int:

@@ -7,6 +7,7 @@ https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1/
 from __future__ import annotations
 
 import calendar
+import contextlib
 import re
 import time
 from pathlib import Path
@@ -15,11 +16,11 @@ from typing import Any
 import requests
 
 from stagewatch.act.forms import CONDITION, condition, event, reason
-from stagewatch.act.site import HOUR_SECONDS
 from stagewatch.core.errors import SourceError
 from stagewatch.judgement.hardware import Proposal
 from stagewatch.prometheus.failure import why_unanswered
 
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 10.0
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _PATCH = "application/strategic-merge-patch+json"
@@ -29,17 +30,17 @@ class KubernetesSite:
     """The nodes of one cluster, as a service account that may list nodes, create events, and patch
     the status of nodes."""
 
-    def __init__(self, url: str, token_file: Path, ca_file: Path) -> None:
+    def __init__(self, url: str, account: Path = ACCOUNT) -> None:
+        """`account`: directory with the token of the account and who has signed for the server."""
         self._url = url.rstrip("/")
-        self._token_file = token_file
-        self._ca_file = ca_file
+        self._account = account
 
-    def taken(self, now: float) -> set[str]:
-        """Those with our condition since less than an hour."""
+    def taken(self, since: float) -> set[str]:
+        """Those that have had our condition since then."""
         return {
             name
             for name, node in self._nodes().items()
-            if (held := _held(node)) and now - _seconds(held) < HOUR_SECONDS
+            if (held := _held(node)) and _seconds(held) > since
         }
 
     def objection(self, node: str) -> str:
@@ -86,15 +87,18 @@ class KubernetesSite:
     def _call(
         self, method: str, path: str, body: Any = None, kind: str = "application/json"
     ) -> Any:
+        headers = {"Content-Type": kind}
         try:
-            token = self._token_file.read_text().strip()  # it is written anew each hour
+            with contextlib.suppress(FileNotFoundError):  # `kubectl proxy` needs none
+                token = (self._account / "token").read_text().strip()  # it is replaced each hour
+                headers["Authorization"] = f"Bearer {token}"
             answer = requests.request(
                 method,
                 self._url + path,
                 json=body,
-                headers={"Authorization": f"Bearer {token}", "Content-Type": kind},
+                headers=headers,
                 timeout=SECONDS,
-                verify=str(self._ca_file),
+                verify=str(self._account / "ca.crt"),
                 allow_redirects=False,
             )
             if not answer.ok:

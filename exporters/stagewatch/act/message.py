@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import smtplib
-import subprocess
 from collections.abc import Callable
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
@@ -23,7 +22,6 @@ from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.core.words import printable
 from stagewatch.prometheus.failure import why_unanswered
 
-SENDMAIL = "/usr/sbin/sendmail"
 SECONDS = 10.0
 MOST_SUBJECT, MOST_LINE = 100, 700
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -48,8 +46,8 @@ def is_user(name: str) -> bool:
     return bool(_USER.fullmatch(name))
 
 
-def by_mail(template: str, sender: str, server: tuple[str, int] | None) -> Send:
-    """By an SMTP server that relays for this machine, or, without one, the local sendmail."""
+def by_mail(template: str, sender: str, server: tuple[str, int]) -> Send:
+    """By an SMTP server that relays for this machine."""
 
     def send(user: str, job_id: str, subject: str, line: str) -> None:
         message = EmailMessage()
@@ -59,9 +57,6 @@ def by_mail(template: str, sender: str, server: tuple[str, int] | None) -> Send:
         message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers
         message.set_content(f"{printable(line, MOST_LINE)}\n")
         try:
-            if server is None:
-                _sendmail(message)
-                return
             with smtplib.SMTP(*server, timeout=SECONDS) as smtp:
                 smtp.send_message(message)
         except (OSError, smtplib.SMTPException) as error:
@@ -69,18 +64,6 @@ def by_mail(template: str, sender: str, server: tuple[str, int] | None) -> Send:
             raise SourceError(f"no mail can be sent: {why}") from error
 
     return send
-
-
-def _sendmail(message: EmailMessage) -> None:
-    command = [SENDMAIL, "-i", "--", message["To"]]
-    try:
-        done = subprocess.run(
-            command, input=message.as_bytes(), capture_output=True, timeout=SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SourceError("sendmail does not end") from error
-    if done.returncode:
-        raise SourceError(f"sendmail: {printable(done.stderr.decode(errors='replace'), 200)}")
 
 
 def by_webhook(file: Path) -> Send:

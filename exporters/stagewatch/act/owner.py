@@ -55,11 +55,8 @@ class OwnerOptions:
         parse=address_template,
     )
     mail_from: str = option("stagewatch@localhost", "address that mail comes from")
-    smtp: tuple[str, int] | None = option(
-        None,
-        "HOST:PORT of the server that relays it, without TLS or password; if none, the sendmail of "
-        "this machine",
-        parse=address,
+    smtp: tuple[str, int] = option(
+        ("127.0.0.1", 25), "server that relays it, without TLS or password", parse=address
     )
     webhook_file: Path | None = option(
         None, "file with the URL of a webhook of Slack or Mattermost, which is told all", parse=path

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from stagewatch.act.slurm import SlurmSite
 from stagewatch.core.config import http_url, one_of, option, path
 from stagewatch.core.errors import StagewatchError
 from stagewatch.judgement.hardware import SURE, Proposal
 
 HOUR_SECONDS = 3600.0
-_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Refused(StagewatchError):
@@ -22,8 +22,8 @@ class Refused(StagewatchError):
 class Site(Protocol):
     """Where nodes are marked and taken out.  Each call raises `SourceError` where it fails."""
 
-    def taken(self, now: float) -> set[str]:
-        """The nodes that were taken out in this way within the last hour, and still are."""
+    def taken(self, since: float) -> set[str]:
+        """The nodes that were taken out in this way since a Unix time, and still are."""
         ...
 
     def objection(self, node: str) -> str:
@@ -65,23 +65,19 @@ class SiteOptions:
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
     )
     kubernetes_url: str = option(
-        "https://kubernetes.default.svc", "server of the Kubernetes API", parse=http_url
+        "https://kubernetes.default.svc",
+        "server of the Kubernetes API; outside of a pod what kubectl proxy listens on",
+        parse=http_url,
     )
-    kubernetes_token_file: Path = option(_ACCOUNT / "token", "token for that server")
-    kubernetes_ca_file: Path = option(_ACCOUNT / "ca.crt", "who has signed its certificate")
 
 
 def site(options: SiteOptions) -> Site:
     """The site that the options name."""
     if options.on == "slurm":
-        from stagewatch.act.slurm import SlurmSite
-
         return SlurmSite(options.bin_dir)
-    from stagewatch.act.kubernetes import KubernetesSite
+    from stagewatch.act.kubernetes import KubernetesSite  # with requests
 
-    return KubernetesSite(
-        options.kubernetes_url, options.kubernetes_token_file, options.kubernetes_ca_file
-    )
+    return KubernetesSite(options.kubernetes_url)
 
 
 def act(
@@ -111,7 +107,7 @@ def act(
         return
     if why := place.objection(node):
         raise Refused(f"{node}: {why}")
-    taken = place.taken(now) | set(also)
+    taken = place.taken(now - HOUR_SECONDS) | set(also)
     if len(taken) >= options.nodes_per_hour:
         raise Refused(f"{node}: {len(taken)} nodes have been taken out within the hour, the most")
     place.drain(proposal, case)

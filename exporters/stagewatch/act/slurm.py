@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from stagewatch.act.forms import PREFIX, reason
-from stagewatch.act.site import HOUR_SECONDS
 from stagewatch.core.errors import SourceError
 from stagewatch.judgement.hardware import Proposal
 from stagewatch.slurm.model import Node
@@ -28,12 +27,12 @@ class SlurmSite:
         self._slurm = SlurmCli(prefix=prefix)
         self._runner = slurm_runner()
 
-    def taken(self, now: float) -> set[str]:
-        """Those that are drained for a reason of ours that is younger than an hour."""
+    def taken(self, since: float) -> set[str]:
+        """Those that have been drained for a reason of ours since then."""
         return {
             node.name
             for node in self._nodes().values()
-            if _drained_here(node) and now - (node.reason_time or 0) < HOUR_SECONDS
+            if _drained_here(node) and (node.reason_time or 0) > since
         }
 
     def objection(self, node: str) -> str:
@@ -56,19 +55,18 @@ class SlurmSite:
 
     def comment(self, proposal: Proposal, case: str) -> None:
         """Write the proposal as the node's comment, unless it has one of somebody else."""
-        node = self._known(proposal.node)
-        self._comment(f"nodename={node}", "node", node, reason(proposal, case))
+        self._comment("node", _one_node(proposal.node), reason(proposal, case))
 
     def comment_job(self, job_id: str, line: str) -> None:
         """Write a line as the comment of a job, unless it has one of its user."""
         if not _JOB.fullmatch(job_id):
             raise SourceError(f"{job_id!r:.40} is no job of Slurm")
-        self._comment(f"jobid={job_id}", "job", job_id, line)
+        self._comment("job", job_id, line)
 
     def drain(self, proposal: Proposal, case: str) -> None:
         """Drain its node: what runs there goes on."""
-        node = self._known(proposal.node)
-        self._update(f"nodename={node}", "state=drain", f"reason={reason(proposal, case)}")
+        why = reason(proposal, case)
+        self._update("node", _one_node(proposal.node), "state=drain", f"reason={why}")
 
     def undo(self, node: str) -> list[str]:
         """Resume a node that is drained for a reason of ours, and remove a comment of ours."""
@@ -77,12 +75,12 @@ class SlurmSite:
         if mine is None:
             raise SourceError(f"Slurm knows no node {node!r:.80}")
         if _drained_here(mine):
-            self._update(f"nodename={node}", "state=resume")
+            self._update("node", node, "state=resume")
             said.append(f"{node} is resumed")
         elif "DRAIN" in mine.flags:
             said.append(f"{node} stays drained for another reason: {mine.reason}")
         if self._comment_of("node", node).startswith(PREFIX.strip()):
-            self._update(f"nodename={node}", "comment=")
+            self._update("node", node, "comment=")
             said.append(f"the comment of {node} is removed")
         return said
 
@@ -93,24 +91,26 @@ class SlurmSite:
     def _nodes(self) -> dict[str, Node]:
         return {node.name: node for node in self._slurm.nodes(SECONDS).items}
 
-    def _known(self, node: str) -> str:
-        if not NODE.fullmatch(node):
-            raise SourceError(f"{node!r:.80} is no name of a node of Slurm")
-        return node
-
-    def _comment(self, which: str, kind: str, name: str, line: str) -> None:
+    def _comment(self, kind: str, name: str, line: str) -> None:
         there = self._comment_of(kind, name)
         if there and not there.startswith(PREFIX.strip()):
             raise SourceError(f"{kind} {name} has a comment of somebody else, which stays")
-        self._update(which, f"comment={line}")
+        self._update(kind, name, f"comment={line}")
 
     def _comment_of(self, kind: str, name: str) -> str:
         shown = self._runner.run([self._scontrol, "show", kind, name], SECONDS)
         found = _COMMENT.findall(shown.decode(errors="replace"))
         return str(found[-1]).strip() if found else ""
 
-    def _update(self, *settings: str) -> None:
-        self._runner.run([self._scontrol, "update", *settings], SECONDS)
+    def _update(self, kind: str, name: str, *settings: str) -> None:
+        which = f"{'nodename' if kind == 'node' else 'jobid'}={name}"
+        self._runner.run([self._scontrol, "update", which, *settings], SECONDS)
+
+
+def _one_node(name: str) -> str:
+    if not NODE.fullmatch(name):
+        raise SourceError(f"{name!r:.80} is no name of a node of Slurm")
+    return name
 
 
 def _drained_here(node: Node) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
@@ -166,6 +167,17 @@ def read_all(stream: IO[bytes], source: str) -> list[CaseFile]:
     except BROKEN as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else f"{error}"
         raise SourceError(f"{source} is no case: {printable(what, 200)}") from error
+
+
+def read_any(file: str) -> list[CaseFile]:
+    """The cases in a file, or on standard input for `-`.  Raises `SourceError`."""
+    if file == "-":
+        return read_all(sys.stdin.buffer, "standard input")
+    try:
+        with Path(file).open("rb") as stream:
+            return read_all(stream, file)
+    except OSError as error:
+        raise SourceError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def packed(content: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ the job stood still.  Which error is one, the alerts of `alerts/` say, by their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
