@@ -133,9 +133,10 @@ def test_a_lost_node_is_proposed_and_a_lost_rack_is_not() -> None:
 
 def test_what_is_only_likely_says_so() -> None:
     alone = state(rank_5=PARKED | {"collectives": {}, "inside": {}, "stage": "rollout"})
-    found = proposals(KEY, [alone], [of_gpu("GPULost", "GPU-5")], NOW)
-    assert {one.confidence for one in found} <= {"likely"}
-    assert found
+    hot = [of_gpu("GPUThrottledByHeat", "GPU-5")]  # which stops nobody
+    for blamed, errors in ((alone, [of_gpu("GPULost", "GPU-5")]), (HUNG_IN_CODE, hot)):
+        (found,) = proposals(KEY, [blamed], errors, NOW)
+        assert found.confidence == "likely"
 
 
 def test_each_witness_is_an_alert_that_is_shipped_and_tells_of_which_gpu_it_is() -> None:

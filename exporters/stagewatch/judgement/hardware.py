@@ -42,6 +42,8 @@ class Kind:
     component: str
     """`GPU`, `NVSwitch`, `NIC`, `Disk` or `Node`."""
     words: str
+    slows: bool = False
+    """Whether it makes a GPU slow, and stops nobody: then the proposal is only likely."""
 
 
 LOST_NODE, LOST_GPU, XID = "NodeLost", "GPULost", "GPUXidCritical"
@@ -54,15 +56,15 @@ WITNESSES: Mapping[str, Kind] = {
     "GPURecoveryNeeded": Kind("GPU", "the driver asks for its recovery"),
     "GPUNVLinkDown": Kind("GPU", "an NVLink is down"),
     "GPUFabricFailed": Kind("GPU", "it has no part in the NVSwitch fabric"),
-    "GPUThrottledByPowerBrake": Kind("GPU", "a power brake slows it down"),
-    "GPUThrottledByHeat": Kind("GPU", "heat slows it down"),
-    "GPUPCIeDegraded": Kind("GPU", "its PCIe link is degraded"),
     "GPUNVSwitchFatal": Kind("NVSwitch", "a fatal error of an NVSwitch"),
     "GPUDriverWedged": Kind("Node", "the GPU driver does not answer"),
     "GPUDriverMissing": Kind("Node", "no GPU driver works"),
     "GPUCountBelowConfigured": Kind("Node", "it lacks a GPU"),
     "NetworkLinkDown": Kind("NIC", "a link of the compute network is down"),
     "StorageReadOnly": Kind("Disk", "a file system has become read-only"),
+    "GPUThrottledByPowerBrake": Kind("GPU", "a power brake slows it down", slows=True),
+    "GPUThrottledByHeat": Kind("GPU", "heat slows it down", slows=True),
+    "GPUPCIeDegraded": Kind("GPU", "its PCIe link is degraded", slows=True),
     LOST_NODE: Kind("Node", "the node does not answer"),
 }
 """What bears witness, by alert, the plainest first.  The last is no alert: the verdict saw it."""
@@ -197,7 +199,7 @@ def _proposal(key: JobKey, charge: Charge, witness: Seen, since: float, at: floa
         rank=rank.rank,
         uuid=rank.gpu,
         evidence=charge.evidence,
-        confidence=charge.confidence,
+        confidence=LIKELY if WITNESSES[witness.alert].slows else charge.confidence,
         witness=witness.alert,
         code=witness.code,
         why=printable(why, _LONGEST),
