@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +13,13 @@ import pytest
 
 from stagewatch.act.slurm import SlurmSite
 from stagewatch.core.errors import SourceError
+from stagewatch.core.processes import Children
+from stagewatch.judgement.facts import Inside
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.act.proposals import case_of, proposal
+from tests.judgement.exported import export
+from tests.judgement.jobs import LEFT, SPINNING, job
+from tests.report.filled import Past, filled_prometheus
 
 NODES = ("h1", "h2", "h3", "m1", "c1")
 
@@ -22,24 +29,29 @@ class Act:
 
     def __init__(self, slurm: SlurmCluster, directory: Path) -> None:
         self._slurm = slurm
-        self._directory = directory
+        self._case = directory / "case.json"
         self.site = SlurmSite()
         self.user = ""
 
     def case(self, *nodes: str, **changes: object) -> str:
         """A case that proposes these nodes."""
         made = [proposal(node, **changes) for node in nodes]
-        return str(case_of(self._directory / "case.json", *made))
+        return str(case_of(self._case, *made))
 
-    def run(self, *argv: str, status: int = 0) -> str:
-        """What a command said."""
+    def run(self, *argv: str, status: int | None = 0) -> str:
+        """What a command said, with the case on its standard input."""
         command = [sys.executable, "-m", "stagewatch.cli", "act", *argv]
         if self.user:
             command = ["setpriv", f"--reuid={self.user}", "--clear-groups", *command]
         done = subprocess.run(
-            command, env=self._slurm.env, capture_output=True, text=True, timeout=120
+            command,
+            env=self._slurm.env,
+            input=self._case.read_text() if self._case.exists() else "",
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
-        assert done.returncode == status, done.stdout + done.stderr
+        assert status in (None, done.returncode), done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def shown(self, node: str) -> str:
@@ -166,9 +178,42 @@ def test_a_job_s_comment_is_written_unless_it_is_its_user_s(act: Act, slurm: Slu
         act.site.comment_job("1 nodename=h1 state=down", "stagewatch: x")
 
 
-def test_a_judge_without_the_rights_of_an_operator_is_told_so(
-    act: Act, slurm: SlurmCluster
-) -> None:
+def test_a_user_without_the_rights_of_an_operator_is_told(act: Act, slurm: SlurmCluster) -> None:
     act.user = "games"
-    assert "Invalid user id" in act.run("drain", act.case("h1"), status=1)
+    act.case("h1")
+    assert "Invalid user id" in act.run("drain", "-", status=1)
     assert slurm.state("h1") == "IDLE"
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
+def test_a_judge_that_may_drain_does_so_where_a_gpu_is_lost_and_nowhere_else(
+    act: Act, slurm: SlurmCluster, children: Children, tmp_path: Path
+) -> None:
+    """Rank 5 of job 7 holds it up, on h3, by a lost GPU; rank 5 of job 8 by its code, on h2."""
+    now = time.time()
+    made = Past(now - 900, now, step=5.0)
+    hung = SPINNING | {
+        "progress_age_seconds": 90.0,
+        "inside": {"world": Inside("all_reduce", 88.0)},
+    }
+    for job_id, node in (("7", "h3"), ("8", "h2")):
+        left = LEFT | {"progress_age_seconds": 90.0, "node": node, "gpu": f"GPU-{node}"}
+        ranks = job(8, hung | {"node": "h1"}, job_id=job_id, rank_5=left)
+        export(made, ranks)
+    made.add("up", 1.0, job="stagewatch", cluster="c", node="h1")
+    lost = {"alertname": "GPULost", "cluster": "c", "node": "h3", "uuid": "GPU-h3"}
+    made.add("ALERTS", 1.0, alertstate="firing", **lost)
+    made.add("ALERTS_FOR_STATE", now - 95, **lost)
+    url = filled_prometheus(children, tmp_path / "p", made)
+    argv = [sys.executable, "-m", "stagewatch.cli", "judge", "--listen=127.0.0.1:0"]
+    argv += [f"--prometheus={url}", f"--case-dir={tmp_path / 'cases'}", "--act=drain"]
+    children.start(argv, environ=slurm.env, log=tmp_path / "judge.log")
+    slurm.wait(lambda: "DRAIN" in slurm.state("h3"), "h3 to be drained")
+    shown = act.shown("h3")
+    assert "Reason=stagewatch: the driver does not reach the GPU; rank 5 of job 7 left" in shown
+    (case,) = (tmp_path / "cases").glob("*-7-*.json.gz")
+    assert f"case {case.name}" in shown.replace("\n   ", "")
+    assert "h3, GPU GPU-h3: sure, GPU" in act.run("show", str(case))
+    assert slurm.state("h2") == "IDLE"
+    (other,) = (tmp_path / "cases").glob("*-8-*.json.gz")
+    act.run("show", str(other), status=3)
