@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from stagewatch.act.slurm import SlurmSite
-from stagewatch.core.errors import SourceError
+from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.core.processes import Children
 from stagewatch.judgement.facts import Inside
 from stagewatch_lab.slurm.cluster import SlurmCluster
@@ -21,6 +22,7 @@ from tests.judgement.exported import export
 from tests.judgement.jobs import LEFT, SPINNING, job
 from tests.report.filled import Past, filled_prometheus
 
+AS_GAMES = ("setpriv", "--reuid=games", "--clear-groups")
 NODES = ("h1", "h2", "h3", "m1", "c1")
 
 
@@ -31,7 +33,7 @@ class Act:
         self._slurm = slurm
         self._case = directory / "case.json"
         self.site = SlurmSite()
-        self.user = ""
+        self.as_games = False
 
     def case(self, *nodes: str, **changes: object) -> str:
         """A case that proposes these nodes."""
@@ -41,8 +43,8 @@ class Act:
     def run(self, *argv: str, status: int | None = 0) -> str:
         """What a command said, with the case on its standard input."""
         command = [sys.executable, "-m", "stagewatch.cli", "act", *argv]
-        if self.user:
-            command = ["setpriv", f"--reuid={self.user}", "--clear-groups", *command]
+        if self.as_games:
+            command = [*AS_GAMES, *command]
         done = subprocess.run(
             command,
             env=self._slurm.env,
@@ -178,11 +180,35 @@ def test_a_job_s_comment_is_written_unless_it_is_its_user_s(act: Act, slurm: Slu
         act.site.comment_job("1 nodename=h1 state=down", "stagewatch: x")
 
 
-def test_a_user_without_the_rights_of_an_operator_is_told(act: Act, slurm: SlurmCluster) -> None:
-    act.user = "games"
+@contextmanager
+def rights(slurm: SlurmCluster, level: str) -> Iterator[None]:
+    """The user games has them."""
+    slurm.run("sacctmgr", "-i", "add", "user", "games", "account=root", f"adminlevel={level}")
+    users = "flags=users"
+    try:
+        known = ("scontrol", "show", "assoc_mgr", users)
+        slurm.wait(lambda: "games" in slurm.run(*known), "the rights to be known")
+        yield
+    finally:
+        slurm.run("sacctmgr", "-i", "delete", "user", "games")
+
+
+def test_operators_may_comment_on_jobs_and_administrators_mark_nodes(
+    act: Act, slurm: SlurmCluster
+) -> None:
+    act.as_games = True
     act.case("h1")
     assert "Invalid user id" in act.run("drain", "-", status=1)
-    assert slurm.state("h1") == "IDLE"
+    job = slurm.submit("-w", "h1", user="daemon")
+    comment = [*AS_GAMES, "scontrol", "update", f"jobid={job}", "comment=x"]
+    with pytest.raises(StagewatchError, match="Invalid user id"):
+        slurm.run(*comment)
+    with rights(slurm, "Operator"):
+        slurm.run(*comment)
+        assert "Invalid user id" in act.run("drain", "-", status=1)
+    with rights(slurm, "Administrator"):
+        act.run("drain", "-")
+        assert "h1 is resumed" in act.run("undo", "h1")
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")

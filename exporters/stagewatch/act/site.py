@@ -53,7 +53,7 @@ class SiteOptions:
 
     on: str = option(
         "slurm",
-        "where nodes are marked: slurm (by scontrol, as a user with the rights of an operator) or "
+        "where nodes are marked: slurm (by scontrol, as root or an administrator of it) or "
         "kubernetes (an event, and with drain a condition of the node)",
         parse=one_of("slurm", "kubernetes"),
     )
