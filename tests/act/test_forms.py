@@ -11,8 +11,6 @@ import json
 import re
 import subprocess
 import sys
-import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ import pytest
 from stagewatch.act import forms
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions
 from stagewatch.judgement.service import COMMAND
-from stagewatch.judgement.watch import Judged, Look
 from tests.act.proposals import case_of, proposal
 
 HEALTH_EVENT = {
@@ -112,8 +109,7 @@ def test_the_judge_answers_nvrx_for_each_node() -> None:
         return nvrx_is_healthy(0, found[1].decode())
 
     assert healthy("n2")
-    job = Judged([], deque(), (proposal("n2"),))
-    context.latest = Look(time.time(), {("c", "540"): job}, {})
+    context.standing = (proposal("n2"), proposal("n3", until=1.0))
     assert not healthy("n2")
     assert healthy("n3")
 

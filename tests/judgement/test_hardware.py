@@ -215,6 +215,7 @@ def test_the_judge_asks_for_witnesses_and_keeps_the_proposal(
         errors=lambda at: seen(api, at),
     )
     out = collector.collect()
+    assert [one.node for one in context.standing] == ["n2"]
     api.close()
     where = ("c", "n2", "540", "train", "5", "GPU-5")
     assert out.families[PROPOSED] == {(*where, "GPULost", "sure"): 1}

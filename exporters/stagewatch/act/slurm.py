@@ -41,7 +41,7 @@ class SlurmSite:
         if not NODE.fullmatch(node) or node not in nodes:
             return "Slurm knows no such node"
         mine = nodes[node]
-        if mine.flags & {"DRAIN", "FAIL"}:
+        if node_availability(mine.state, mine.flags) is not None:
             return f"it is out already: {mine.reason or 'no reason given'}"
         for partition in mine.partitions:
             if not any(

@@ -34,6 +34,7 @@ REST = 3.0
 """After a look the judge rests for so many times as long as the look took: a hung job of 65,536
 ranks is a million series, which a Prometheus must not be asked for all the time."""
 
+MOST_STANDING = 1024
 JOB = ("cluster", "job_id", "role")
 RANK = ("cluster", "node", "job_id", "role", "rank", "stage")
 
@@ -166,6 +167,8 @@ class JudgeContext:
     options: JudgeOptions
     findings: Findings = field(default_factory=lambda: Findings(fresh_seconds=30.0))
     latest: Look | None = None
+    standing: tuple[Proposal, ...] = ()
+    """Proposals that count still, also of jobs that are in trouble no more: those start again."""
     server: ServerOptions | None = None
     """The server that the collector of jobs asks, for the others."""
 
@@ -240,6 +243,10 @@ class JudgeCollector(Collector):
             errors = self._errors(look.time)
         for key, job in look.jobs.items():
             job.proposals = proposals(key, job.states, errors, look.time)
+        made = [one for job in look.jobs.values() for one in job.proposals]
+        old = [one for one in self._context.standing if one.until > look.time]
+        by_rank = {(one.cluster, one.job_id, one.role, one.rank): one for one in (*old, *made)}
+        self._context.standing = tuple(by_rank.values())[-MOST_STANDING:]
 
     def _blind(self, why: str) -> Samples:
         """What is told while Prometheus does not answer; the log has it once."""

@@ -45,9 +45,8 @@ def _lookups(context: JudgeContext) -> Mapping[str, Lookup]:
         return (JSON, json.dumps({"cases": found}).encode()) if found else None
 
     def node(name: str) -> tuple[str, bytes]:
-        """Whether the latest look proposes to take it out, as NVRx asks."""
-        jobs = context.latest.jobs.values() if context.latest else ()
-        mine = [one for job in jobs for one in job.proposals if one.node == name]
+        """Whether it is proposed to take it out, as NVRx asks."""
+        mine = [one for one in context.standing if one.node == name]
         return JSON, json.dumps(forms.nvrx(mine, time.time())).encode()
 
     return {"/api/v1/jobs/": case, "/api/v1/nodes/": node}
