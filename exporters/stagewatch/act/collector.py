@@ -15,7 +15,7 @@ from stagewatch.core.exposition import Samples, counter
 from stagewatch.core.state_file import StateFile, moment, text
 from stagewatch.core.words import printable
 from stagewatch.judgement.collector import JudgeContext
-from stagewatch.judgement.hardware import Proposal
+from stagewatch.judgement.hardware import SURE, Proposal
 from stagewatch.judgement.watch import Look
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,8 @@ class ActCollector(Collector):
         look = fresh(self._context, now)
         for job in look.jobs.values() if look else ():
             for proposal in job.proposals:
-                self._once(self._place, proposal, job.case.name if job.case else "", now)
+                if proposal.confidence == SURE:
+                    self._once(self._place, proposal, job.case.name if job.case else "", now)
         out = Samples()
         for result in ("done", "refused", "failed"):
             how = self._context.options.act
@@ -80,17 +81,13 @@ class ActCollector(Collector):
         key = "\0".join((proposal.cluster, proposal.job_id, proposal.node))
         if key in self._acted or now - self._tried.get(key, 0.0) < AGAIN_SECONDS:
             return
-        how, node = self._context.options.act, printable(proposal.node)
-        again = key in self._tried
-        self._tried = {key: at for key, at in self._tried.items() if now - at < HOUR_SECONDS}
+        how, again = self._context.options.act, key in self._tried
+        self._tried = {one: at for one, at in self._tried.items() if now - at < HOUR_SECONDS}
         self._tried[key] = now
+        lately = [one for one, at in self._acted.items() if now - at < HOUR_SECONDS]
+        also = {one.rpartition("\0")[2] for one in lately}
         try:
-            lately = {
-                one.rpartition("\0")[2]
-                for one, at in self._acted.items()
-                if now - at < HOUR_SECONDS
-            }
-            act(place, how, proposal, case, self._options, now, also=lately)
+            act(place, how, proposal, case, self._options, now, also=also)
         except (Refused, SourceError) as error:
             result = "refused" if isinstance(error, Refused) else "failed"
             if not again:
@@ -98,10 +95,7 @@ class ActCollector(Collector):
                 log.warning("%s %s: %s", how, result, printable(str(error)))
             return
         self._counts[how, "done"] += 1
-        log.warning("%s: %s is done: %s", how, node, proposal.why)
-        self._remember(key, now)
-
-    def _remember(self, key: str, now: float) -> None:
+        log.warning("%s of %s is done: %s", how, printable(proposal.node), proposal.why)
         kept = {one: at for one, at in self._acted.items() if now - at < REMEMBERED_SECONDS}
         self._acted = dict([*kept.items(), (key, now)][-MOST_REMEMBERED:])
         self._state.save({"acted": self._acted})

@@ -98,10 +98,10 @@ def _show(found: list[Proposal], case: str, form: str) -> int:
 
 
 def _act(arguments: argparse.Namespace, found: list[Proposal], case: str) -> int:
-    """One node after the other, each once; what a limit keeps from it is told."""
+    """One node after the other, each once, by a sure proposal if it has one."""
     options = options_of(arguments, SiteOptions, "act")
     place, status = site(options), 0
-    for one in {one.node: one for one in reversed(found)}.values():
+    for one in {one.node: one for one in sorted(found, key=lambda one: one.confidence)}.values():
         try:
             act(place, arguments.action, one, case, options, time.time())
         except (Refused, SourceError) as error:

@@ -155,7 +155,11 @@ class OwnerCollector(Collector):
             self._to(key, told, f"Job {key[1]} {became}", line)
 
     def _note(self, key: JobKey, told: Told, now: float) -> None:
-        kept = {k: one for k, one in self._told.items() if now - one.since < REMEMBERED_SECONDS}
+        kept = {
+            k: one
+            for k, one in self._told.items()
+            if not one.ended or now - one.since < REMEMBERED_SECONDS
+        }
         self._told = dict([*kept.items(), (key, told)][-MOST_REMEMBERED:])
         self._state.save({"\0".join(k): asdict(one) for k, one in self._told.items()})
 
