@@ -34,6 +34,7 @@ from stagewatch.judgement.memory import State
 from stagewatch.judgement.watch import Watch
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.ranks.wait_class import WaitClass
+from tests.hangbench.recorded import RECORDED, cases
 from tests.judgement.exported import export
 from tests.judgement.jobs import LEFT, PARKED, SPINNING, job, verdict
 from tests.judgement.test_watch import HUNG, SUMS
@@ -121,14 +122,28 @@ def test_a_gpu_that_the_verdict_itself_has_seen_lost_needs_no_other_witness() ->
     assert named(of=state(rank_3=lost)) == [("n1", "GPU-3", "GPULost")]
 
 
-def lost_nodes(*ranks: int) -> State:
-    away = {"wait_class": WaitClass.GONE, "left_seconds": 400.0, "node_lost": True}
+def lost_nodes(*ranks: int, seconds: float = 400.0) -> State:
+    away = {"wait_class": WaitClass.GONE, "left_seconds": seconds, "node_lost": True}
     return state(**{f"rank_{rank}": away for rank in ranks})
 
 
 def test_a_lost_node_is_proposed_and_a_lost_rack_is_not() -> None:
     assert named(of=lost_nodes(2, 3)) == [("n1", "GPU-2", LOST_NODE), ("n1", "GPU-3", LOST_NODE)]
     assert named(of=lost_nodes(0, 2, 4)) == []
+    assert named(of=lost_nodes(2, 3, seconds=200.0)) == []  # it may come back
+
+
+def test_of_all_recorded_faults_no_node_is_proposed_though_each_has_a_broken_gpu() -> None:
+    """Faults of programs, and machines that were away for two minutes; the broken GPUs are those
+    that no rank is on."""
+    charged = 0
+    for case in cases(RECORDED):
+        states, at = case.states(), case.moments[-1].time if case.moments else 0.0
+        nodes = {rank.node for moment in case.moments for rank in moment.ranks}
+        broken = [Seen(case.cluster, node, "GPULost", "GPU-spare", at) for node in nodes]
+        charged += any(state.verdict.charges for state in states)
+        assert proposals((case.cluster, case.job_id), states, broken, at) == (), case.job_id
+    assert charged > 100
 
 
 def test_what_is_only_likely_says_so() -> None:

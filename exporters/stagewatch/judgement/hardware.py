@@ -23,6 +23,9 @@ from stagewatch.prometheus.selectors import matchers
 BEFORE_SECONDS = 600.0
 """How long before the job stood still the error may have begun.  One that the job had lived with
 for longer explains nothing."""
+LOST_SECONDS = 300.0
+"""How long a node must not answer, as Slurm waits (SlurmdTimeout): a virtual machine that moves to
+another host comes back."""
 LASTS_SECONDS = 3600.0
 """How long after the verdict it may be acted on."""
 MOST_NODES = 2
@@ -172,7 +175,8 @@ def _silent_seconds(state: State, charge: Charge) -> float:
 def _witness(cluster: str, charge: Charge, errors: Sequence[Seen], since: float) -> Seen | None:
     rank = charge.rank
     if charge.evidence == "node_lost":
-        return Seen(cluster, rank.node, LOST_NODE, "", since)
+        lasts = (rank.left_seconds or 0.0) >= LOST_SECONDS
+        return Seen(cluster, rank.node, LOST_NODE, "", since) if lasts else None
     if charge.evidence == "device_lost":
         return Seen(cluster, rank.node, LOST_GPU, rank.gpu, since)
     new = [one for one in errors if one.cluster == cluster and one.time >= since - BEFORE_SECONDS]
