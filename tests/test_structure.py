@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"host", "prometheus", "checkpoint"},
     SUBJECTS,
     {"judgement"},
-    {"web", "incidents", "report", "dashboards", "assets"},
+    {"act", "web", "incidents", "report", "dashboards", "assets"},
     {"inspect", "died", "lemons"},
     {"agent"},
     {"node"},

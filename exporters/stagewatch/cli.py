@@ -51,7 +51,7 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
     """The exit status where a package is missing; tells what to install for the command."""
     if (error.name or "").startswith("stagewatch"):
         raise error
-    others = {"judge": "slurm", "lemons": "report"}
+    others = {"act": "slurm", "judge": "slurm", "lemons": "report"}
     others |= dict.fromkeys(("inspect", "trace", "whatif"), "report")
     extra = others.get(command, command)
     extra = extra if extra in ("slurm", "demo", "report", "top") else "node"
@@ -175,6 +175,10 @@ _COMMANDS = {
     "checkpoint": (
         "stagewatch.checkpoint.command",
         "say whether a checkpoint is whole, before a job loads it",
+    ),
+    "act": (
+        "stagewatch.act.command",
+        "hand the proof of a verdict to whoever repairs a node; take a node out, and undo that",
     ),
     "demo": ("stagewatch.demo.command", "watch a real job hang and the stack name the culprit"),
     "fault": (

@@ -234,11 +234,37 @@ prometheus: {serviceAccount: prometheus-k8s}
     assert all(re.match(r"https://(wiki|grafana)\.example\.org/", link) for link in links)
 
 
+@pytest.mark.parametrize(("act", "resources"), [
+    ("propose", None),
+    ("comment", {"events"}),
+    ("drain", {"events", "nodes", "nodes/status"}),
+])  # fmt: skip
+def test_a_judge_has_the_rights_that_it_acts_by_and_no_others(
+    bare: Path, act: str, resources: set[str] | None
+) -> None:
+    found = rendered(bare, f"judge.act={act}")
+    roles = [each for each in found if each["kind"] == "ClusterRole"]
+    judge = pod(one(found, "Deployment", "stagewatch-judge"))
+    environ = {each["name"]: each["value"] for each in judge["containers"][0]["env"]}
+    assert judge["automountServiceAccountToken"] == bool(resources)
+    assert environ.get("STAGEWATCH_JUDGE_ACT") == (act if resources else None)
+    assert bool(roles) == bool(resources)
+    for role in roles:
+        rules = role["rules"]
+        assert {each for rule in rules for each in rule["resources"]} == resources
+        assert {verb for rule in rules for verb in rule["verbs"]} <= {"create", "list", "patch"}
+        [binding] = [each for each in found if each["kind"] == "ClusterRoleBinding"]
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        for manifest, version in itertools.product((role, binding), KUBERNETES):
+            assert problem(json.dumps(manifest), version) == ""
+
+
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
         ("node.enabld=true", "'enabld' not allowed"),
         ("judge.replicas=3", "maximum"),
+        ("judge.act=reboot", "must be one of"),
         ("judge.env.PROMETHEUS=prometheus:9090", "does not match pattern"),
         ("judge.env.PROMETHEUS=null", "missing property 'PROMETHEUS'"),
         ("gpuOperator=maybe", "must be one of"),

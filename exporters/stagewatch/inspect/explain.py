@@ -33,12 +33,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.core.terminal import colours, columns
 from stagewatch.core.words import duration, printable
 from stagewatch.inspect.reasons import reasons
 from stagewatch.inspect.rows import rows
-from stagewatch.judgement.case_file import CaseFile, read_all
+from stagewatch.judgement.case_file import CaseFile, read_any
 from stagewatch.judgement.drawing.svg import svg
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.memory import State
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain a case; returns the exit status, which `--help` explains."""
-    case = _chosen(_cases(arguments.file), arguments.job)
+    case = _chosen(read_any(arguments.file), arguments.job)
     case, whole = _until(case, arguments.at), case
     states = sorted(case.states(), key=_weight)
     waits = waits_of([state.verdict for state in states])
@@ -87,16 +87,6 @@ def run(arguments: argparse.Namespace) -> int:
             raise StagewatchError(f"cannot write {arguments.svg}: {error.strerror}") from error
     print(text(whole, case, states, waits, colour=colours(sys.stdout), width=columns(sys.stdout)))
     return 0
-
-
-def _cases(file: str) -> list[CaseFile]:
-    if file == "-":
-        return read_all(sys.stdin.buffer, "standard input")
-    try:
-        with Path(file).open("rb") as stream:
-            return read_all(stream, file)
-    except OSError as error:
-        raise SourceError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _chosen(cases: Sequence[CaseFile], job: str) -> CaseFile:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
@@ -19,6 +20,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
 from stagewatch.core.words import printable
 from stagewatch.gpu.device_state import Device
+from stagewatch.judgement import hardware
 from stagewatch.judgement.facts import (
     BLANK,
     Inside,
@@ -26,6 +28,7 @@ from stagewatch.judgement.facts import (
     RankFacts,
     RecordState,
 )
+from stagewatch.judgement.hardware import Proposal
 from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.nccl.layout import Communicator, Transfer
@@ -79,6 +82,8 @@ class CaseFile:
     moments: Sequence[Moment]
     limits: Limits = DEFAULT
     truth: Truth | None = None
+    proposals: tuple[Proposal, ...] = ()
+    """To take nodes out, where hardware bears witness."""
 
     def states(self) -> list[State]:
         """What the judge says at the last moment."""
@@ -99,6 +104,7 @@ def as_json(case: CaseFile, states: Iterable[State] = ()) -> dict[str, Any]:
         "moments": [_moment(moment) for moment in case.moments],
         "answer": [answer(state) for state in states],
         **({"truth": _told(case.truth)} if case.truth else {}),
+        **({"proposals": list(map(asdict, case.proposals))} if case.proposals else {}),
     }
 
 
@@ -163,6 +169,17 @@ def read_all(stream: IO[bytes], source: str) -> list[CaseFile]:
         raise SourceError(f"{source} is no case: {printable(what, 200)}") from error
 
 
+def read_any(file: str) -> list[CaseFile]:
+    """The cases in a file, or on standard input for `-`.  Raises `SourceError`."""
+    if file == "-":
+        return read_all(sys.stdin.buffer, "standard input")
+    try:
+        with Path(file).open("rb") as stream:
+            return read_all(stream, file)
+    except OSError as error:
+        raise SourceError(f"{file} cannot be read: {error.strerror}") from error
+
+
 def packed(content: Mapping[str, Any]) -> bytes:
     """A case as the bytes of a packed file: the same for the same case."""
     return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
@@ -183,7 +200,8 @@ def _case(content: Any) -> CaseFile:
     known = {name: limits[name] for name in asdict(DEFAULT) if name in limits}
     truth = optional(_read_truth)(content.get("truth"))
     cluster = text(content["cluster"])
-    return CaseFile(cluster, job_id, moments, replace(DEFAULT, **known), truth)
+    proposals = tuple(map(hardware.read, content.get("proposals", [])[: hardware.MOST]))
+    return CaseFile(cluster, job_id, moments, replace(DEFAULT, **known), truth, proposals)
 
 
 def _told(truth: Truth) -> dict[str, Any]:

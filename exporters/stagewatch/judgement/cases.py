@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from stagewatch.core.files import write_atomically
 from stagewatch.judgement.case_file import CaseFile, as_json, packed
@@ -25,7 +26,8 @@ MAX_BYTES = 16 << 20
 """Of one case, packed."""
 _NAME = re.compile(r"\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,100}\.json\.gz")
 
-Answer = tuple[tuple[str, str, bool, tuple[tuple[int, str], ...]], ...]
+Answer = tuple[object, ...]
+"""What is told of each role, and what is proposed."""
 
 
 class Cases:
@@ -41,7 +43,7 @@ class Cases:
 
     def keep(self, key: JobKey, job: Judged) -> None:
         """Write the case of a job if its verdict has changed."""
-        answer = tuple(
+        answer: Answer = tuple(
             (
                 state.verdict.role,
                 state.verdict.evidence,
@@ -50,17 +52,18 @@ class Cases:
             )
             for state in job.states
         )
+        answer += tuple((one.node, one.uuid, one.witness) for one in job.proposals)
         moment, told = self._told.get(key, ("", ()))
-        if told == answer:
-            return
         moment = moment or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.moments[-1].time))
-        self._told[key] = moment, answer
-        case = CaseFile(*key, moments=tuple(job.moments), limits=self._limits)
-        data = packed(as_json(case, job.states))
         name = re.sub(r"[^A-Za-z0-9._-]", "_", key[1])[:80]
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
+        job.case = self._directory / f"{moment}-{name}-{digest}.json.gz"
+        if told == answer:
+            return
+        self._told[key] = moment, answer
+        data = packed(case_of(key, job, self._limits))
         if len(data) <= MAX_BYTES:
-            self._write(self._directory / f"{moment}-{name}-{digest}.json.gz", data)
+            self._write(job.case, data)
 
     def rest(self, keys: Collection[JobKey]) -> None:
         """Forget the jobs that are not in trouble any more: the next time is another case."""
@@ -86,3 +89,9 @@ class Cases:
                 total += file.stat().st_size
                 if place >= MAX_FILES or total > MAX_TOTAL_BYTES:
                     file.unlink()
+
+
+def case_of(key: JobKey, job: Judged, limits: Limits) -> dict[str, Any]:
+    """The case of a job, as JSON has it."""
+    case = CaseFile(*key, tuple(job.moments), limits, proposals=job.proposals)
+    return as_json(case, job.states)

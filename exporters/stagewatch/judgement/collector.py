@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,19 +11,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from stagewatch.core.collector import Collector, CollectorSpec
-from stagewatch.core.config import address, http_url, option
+from stagewatch.core.config import address, http_url, one_of, option
 from stagewatch.core.context import AgentOptions
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.findings import Finding, Findings
-from stagewatch.judgement.case_file import CaseFile, as_json
 from stagewatch.judgement.cases import CASES, Cases
-from stagewatch.judgement.from_prometheus import JobKey
+from stagewatch.judgement.hardware import Proposal, Seen, proposals, seen
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import Limits
 from stagewatch.judgement.memory import State
-from stagewatch.judgement.watch import Judged, Look, Watch
+from stagewatch.judgement.watch import Look, Watch
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -34,6 +34,7 @@ REST = 3.0
 """After a look the judge rests for so many times as long as the look took: a hung job of 65,536
 ranks is a million series, which a Prometheus must not be asked for all the time."""
 
+MOST_STANDING = 1024
 JOB = ("cluster", "job_id", "role")
 RANK = ("cluster", "node", "job_id", "role", "rank", "stage")
 
@@ -108,6 +109,13 @@ LIMIT = Metric(
 JOBS = Metric(
     "rl_judge_jobs", "gauge", "Jobs in trouble, which the last look has judged; absent without one."
 )
+PROPOSED = Metric(
+    "rl_job_proposal",
+    "gauge",
+    "1 for each rank at fault that an error of its GPU or node bears witness against: the node is "
+    "proposed to be taken out.",
+    ("cluster", "node", "job_id", "role", "rank", "uuid", "witness", "confidence"),
+)
 BLIND = Metric(
     "rl_judge_blind",
     "gauge",
@@ -129,6 +137,13 @@ class JudgeOptions(Limits, AgentOptions):
         parse=address,
     )
     case_dir: Path = option(CASES, "where the cases of verdicts are kept")
+    act: str = option(
+        "propose",
+        "what is done where hardware bears witness against the node of a rank at fault: propose "
+        "(nothing: the proposal stands in the case, in /api/v1/jobs/ID and as a series), comment "
+        "(it is written at the node) or drain (the node is taken out)",
+        parse=one_of("propose", "comment", "drain"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +167,8 @@ class JudgeContext:
     options: JudgeOptions
     findings: Findings = field(default_factory=lambda: Findings(fresh_seconds=30.0))
     latest: Look | None = None
+    standing: tuple[Proposal, ...] = ()
+    """Proposals that count still, also of jobs that are in trouble no more: those start again."""
     server: ServerOptions | None = None
     """The server that the collector of jobs asks, for the others."""
 
@@ -171,14 +188,17 @@ class JudgeCollector(Collector):
         cases: Cases,
         clock: Callable[[], float] = time.time,
         targets: Callable[[], Sequence[Target]] = tuple,
+        errors: Callable[[float], Sequence[Seen]] = lambda at: (),
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`targets`: labels and URL of what the Prometheus scrapes."""
+        """`targets`: labels and URL of what the Prometheus scrapes; `errors`: those of hardware as
+        of a Unix time."""
         self._context = context
         self._watch = watch
         self._cases = cases
         self._clock = clock
         self._targets = targets
+        self._errors = errors
         self._close = close
         self._lacks = ""
         self._shown = Samples()
@@ -198,19 +218,35 @@ class JudgeCollector(Collector):
         except SourceError as error:
             return self._blind(str(error))
         self._lacks = ""
+        self._propose(look)
+        for key, job in look.jobs.items():
+            if any(state.verdict.stalled or state.verdict.charges for state in job.states):
+                self._cases.keep(key, job)
+        self._cases.rest(look.jobs.keys())
         self._context.latest = look
         findings = _findings(look)
         if any(finding.culprits for finding in findings):
             findings = _linked(findings, look, _pages(self._targets()))
         self._context.findings.replace(findings)
-        for key, job in look.jobs.items():
-            if any(state.verdict.stalled or state.verdict.charges for state in job.states):
-                self._cases.keep(key, job)
-        self._cases.rest(look.jobs.keys())
         return samples(look, self._context.options)
 
     def close(self) -> None:
         self._close()
+
+    def _propose(self, look: Look) -> None:
+        """Asks for errors of hardware where somebody is at fault, and the judge sees all."""
+        charged = any(state.verdict.charges for job in look.jobs.values() for state in job.states)
+        errors: Sequence[Seen] = ()
+        if look.blind or not charged:
+            return
+        with contextlib.suppress(SourceError):  # the verdict stands without
+            errors = self._errors(look.time)
+        for key, job in look.jobs.items():
+            job.proposals = proposals(key, job.states, errors, look.time)
+        made = [one for job in look.jobs.values() for one in job.proposals]
+        old = [one for one in self._context.standing if one.until > look.time]
+        by_rank = {(one.cluster, one.job_id, one.role, one.rank): one for one in (*old, *made)}
+        self._context.standing = tuple(by_rank.values())[-MOST_STANDING:]
 
     def _blind(self, why: str) -> Samples:
         """What is told while Prometheus does not answer; the log has it once."""
@@ -237,6 +273,9 @@ def samples(look: Look, limits: Limits) -> Samples:
     for (cluster, job_id), job in look.jobs.items():
         for state in job.states:
             _role(out, (cluster, job_id, state.verdict.role), state)
+        for one in job.proposals:
+            where = cluster, one.node, job_id, one.role, one.rank, one.uuid
+            out.add(PROPOSED, 1, *where, one.witness, one.confidence)
     return out
 
 
@@ -290,8 +329,19 @@ def _findings(look: Look) -> list[Finding]:
     for job in look.jobs.values():
         verdicts = [state.verdict for state in job.states]
         if any(one.stalled or one.charges for one in verdicts):
-            found += findings_of(verdicts, [rank for one in verdicts for rank in one.ranks])
+            told = findings_of(verdicts, [rank for one in verdicts for rank in one.ranks])
+            found += [_with_proposals(finding, job.proposals) for finding in told]
     return found
+
+
+def _with_proposals(finding: Finding, made: Sequence[Proposal]) -> Finding:
+    """With which nodes are proposed to be taken out of those of its ranks, and why."""
+    told = [
+        f"; proposed to take {one.node} out ({one.confidence}): {one.why}"
+        for one in made
+        if (one.job_id, one.role, str(one.rank)) in finding.culprits
+    ]
+    return replace(finding, sentence=finding.sentence + "".join(told[:4]))
 
 
 def _linked(findings: Sequence[Finding], look: Look, pages: Mapping[str, str]) -> list[Finding]:
@@ -324,12 +374,6 @@ def _pages(targets: Sequence[Target]) -> dict[str, str]:
     }
 
 
-def case_of(key: JobKey, job: Judged, limits: Limits) -> Mapping[str, object]:
-    """The case of a job, as JSON has it."""
-    case = CaseFile(*key, moments=tuple(job.moments), limits=limits)
-    return as_json(case, job.states)
-
-
 def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
     from stagewatch.prometheus.api import PrometheusApi
 
@@ -340,6 +384,7 @@ def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
         Watch(api, context.options),
         Cases(context.options.case_dir, context.options),
         targets=api.targets,
+        errors=lambda at: seen(api, at),
         close=api.close,
     )
 

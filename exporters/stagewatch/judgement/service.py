@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 
+from stagewatch.act import collector as act
+from stagewatch.act import forms, owner
 from stagewatch.agent import AgentCommand
 from stagewatch.core.collector import AnySpec
 from stagewatch.core.context import Lookup, Route
 from stagewatch.core.errors import NoData
 from stagewatch.judgement import collector, slowness
-from stagewatch.judgement.collector import JudgeContext, JudgeOptions, case_of
+from stagewatch.judgement.cases import case_of
+from stagewatch.judgement.collector import JudgeContext, JudgeOptions
 from stagewatch.web.facts import PageSources
 
 JSON = "application/json"
 
 
 def _specs() -> tuple[AnySpec[JudgeContext], ...]:
-    return collector.SPEC, slowness.SPEC
+    return collector.SPEC, slowness.SPEC, act.SPEC, owner.SPEC
 
 
 def _jobs(context: JudgeContext) -> tuple[str, bytes]:
@@ -40,7 +44,12 @@ def _lookups(context: JudgeContext) -> Mapping[str, Lookup]:
         ]
         return (JSON, json.dumps({"cases": found}).encode()) if found else None
 
-    return {"/api/v1/jobs/": case}
+    def node(name: str) -> tuple[str, bytes]:
+        """Whether it is proposed to take it out, as NVRx asks."""
+        mine = [one for one in context.standing if one.node == name]
+        return JSON, json.dumps(forms.nvrx(mine, time.time())).encode()
+
+    return {"/api/v1/jobs/": case, "/api/v1/nodes/": node}
 
 
 COMMAND = AgentCommand(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from stagewatch.judgement.from_prometheus import (
     SUMS,
@@ -16,6 +17,7 @@ from stagewatch.judgement.from_prometheus import (
     rank_key,
     shown_of,
 )
+from stagewatch.judgement.hardware import Proposal
 from stagewatch.judgement.limits import (
     DEFAULT,
     REMEMBERED_SECONDS,
@@ -43,6 +45,9 @@ class Judged:
 
     states: list[State]
     moments: deque[Moment]
+    proposals: tuple[Proposal, ...] = ()
+    case: Path | None = None
+    """The file that it is kept in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range $name, $value := .values.env -}}
 {{- $environ = append $environ (dict "name" $name "value" (toString $value)) -}}
 {{- end -}}
+{{- if ne (.values.act | default "propose") "propose" -}}
+{{- $environ = append $environ (dict "name" "STAGEWATCH_JUDGE_ACT" "value" .values.act) -}}
+{{- $environ = append $environ (dict "name" "STAGEWATCH_COLLECTOR_ACT_ON" "value" "kubernetes") -}}
+{{- $_ := set $pod "automountServiceAccountToken" true -}}
+{{- end -}}
 {{- $_ := set $container "env" $environ -}}
 {{- $_ := set $pod "serviceAccountName" (printf "stagewatch-%s" .component) -}}
 {{- if .values.replicas }}{{ $_ := set .spec "replicas" .values.replicas }}{{ end -}}

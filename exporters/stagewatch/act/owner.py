@@ -1,0 +1,236 @@
+"""The judge's collector that tells the user of a job, in one line, that it hangs, and how it ended.
+
+That is two messages a job at most.  A message is noted before it is sent: a judge that was started
+again sends none twice, and one that cannot be sent is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stagewatch.act.collector import MOST_REMEMBERED, REMEMBERED_SECONDS, fresh
+from stagewatch.act.message import (
+    Send,
+    address_template,
+    by_comment,
+    by_mail,
+    by_webhook,
+    is_user,
+)
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import address, option, path
+from stagewatch.core.errors import ConfigError, NoData, SourceError
+from stagewatch.core.exposition import Samples, counter
+from stagewatch.core.state_file import StateFile, moment, text, whole
+from stagewatch.core.words import duration, printable
+from stagewatch.judgement.collector import JudgeContext
+from stagewatch.judgement.from_prometheus import JobKey, Queries, chosen, job_key
+from stagewatch.judgement.headline import findings_of
+from stagewatch.judgement.watch import Judged, Look
+
+log = logging.getLogger(__name__)
+
+OVER_SECONDS = 60.0
+"""For how long a job must be in no trouble for that to be its end."""
+MOST_AT_ONCE = 16
+
+MESSAGES = counter(
+    "rl_judge_owner_messages_total", "Messages to owners of jobs: sent or failed.", ("result",)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerOptions:
+    """How owners of jobs are told; nothing is sent unless one of the ways is set."""
+
+    mail: str = option(
+        "",
+        "address of a user, as {user}@example.org, for the verdict on a job and its end",
+        parse=address_template,
+    )
+    mail_from: str = option("stagewatch@localhost", "address that mail comes from")
+    smtp: tuple[str, int] = option(
+        ("127.0.0.1", 25), "server that relays it, without TLS or password", parse=address
+    )
+    webhook_file: Path | None = option(
+        None, "file with the URL of a webhook of Slack or Mattermost, which is told all", parse=path
+    )
+    comment: bool = option(
+        False, "also write it as the job's comment in Slurm, unless the job has one of its user"
+    )
+    bin_dir: Path | None = option(
+        None, "directory of Slurm's commands, where they are not on PATH", parse=path
+    )
+    next: str = option(
+        "stagewatch inspect --job {job}",
+        "command at the end of the line, for the job {job}, whose first culprit is on {node}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What has been told of a job."""
+
+    user: str
+    since: float
+    """When it stood still; Unix seconds."""
+    gpus: int
+    ended: bool = False
+    """Whether its end has been told, too."""
+
+    def cost(self, until: float) -> str:
+        """What that has cost."""
+        return f"{self.gpus * max(0.0, until - self.since) / 3600:.1f} GPU-hours"
+
+
+class OwnerCollector(Collector):
+    """Tells owners.  `api`: whom to ask who that is."""
+
+    def __init__(
+        self,
+        context: JudgeContext,
+        api: Queries | None,
+        send: Sequence[Send],
+        state: StateFile,
+        command: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`send`: the ways; none where nobody is told."""
+        self._context = context
+        self._api = api
+        self._send = send
+        self._state = state
+        self._command = command
+        self._clock = clock
+        self._told: dict[JobKey, Told] = state.load(_read) or {} if send else {}
+        self._over: dict[JobKey, float] = {}
+        """Since when a job that was told of is in no trouble."""
+        self._counts: Counter[str] = Counter()
+
+    def collect(self) -> Samples:
+        if self._api is None or not self._send:
+            raise NoData("no way to tell owners is set")
+        now = self._clock()
+        if look := fresh(self._context, now):
+            self._tell_of_new(self._api, look)
+            self._tell_of_ended(self._api, look, now)
+        out = Samples()
+        for result in ("sent", "failed"):
+            out.add(MESSAGES, self._counts[result], result)
+        return out
+
+    def _tell_of_new(self, api: Queries, look: Look) -> None:
+        new = {
+            key: job
+            for key, job in look.jobs.items()
+            if key not in self._told and any(state.paged for state in job.states)
+        }
+        users = owners(api, list(new), look.time) if new else {}
+        for key in [key for key in new if is_user(users.get(key, ""))][:MOST_AT_ONCE]:
+            job = new[key]
+            told = _told(users[key], job, look.time)
+            happened, node = _headline(job)
+            command = self._command.replace("{job}", key[1]).replace("{node}", node)
+            line = f"{happened} It has cost {told.cost(look.time)} so far. Next: {command}"
+            self._note(key, told, look.time)
+            self._to(key, told, f"Job {key[1]} stands still", line)
+
+    def _tell_of_ended(self, api: Queries, look: Look, now: float) -> None:
+        over = [k for k, told in self._told.items() if not told.ended and k not in look.jobs]
+        self._over = {key: self._over.get(key, now) for key in over}
+        due = [key for key, since in self._over.items() if now - since >= OVER_SECONDS]
+        for key in due[:MOST_AT_ONCE]:
+            until, told = self._over[key], self._told[key]
+            lives = bool(api.query(f"count(rl_rank_up{{{chosen([key])}}} == 1) > 0", look.time))
+            became = "goes on" if lives else "has ended"
+            stood = duration(max(0.0, until - told.since))
+            line = f"Job {key[1]} {became}. It stood still for {stood}: {told.cost(until)}."
+            self._note(key, replace(told, ended=True), now)
+            self._to(key, told, f"Job {key[1]} {became}", line)
+
+    def _note(self, key: JobKey, told: Told, now: float) -> None:
+        kept = {
+            k: one
+            for k, one in self._told.items()
+            if not one.ended or now - one.since < REMEMBERED_SECONDS
+        }
+        self._told = dict([*kept.items(), (key, told)][-MOST_REMEMBERED:])
+        self._state.save({"\0".join(k): asdict(one) for k, one in self._told.items()})
+
+    def _to(self, key: JobKey, told: Told, subject: str, line: str) -> None:
+        if not self._state.ok:  # it would be sent again after a restart
+            self._counts["failed"] += 1
+            return
+        for send in self._send:
+            try:
+                send(told.user, key[1], subject, line)
+                self._counts["sent"] += 1
+            except SourceError as error:
+                self._counts["failed"] += 1
+                log.warning("the owner of job %s is not told: %s", printable(key[1], 80), error)
+
+
+def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, str]:
+    """The users of jobs, as the Slurm agent tells them."""
+    found = api.query(f"job:slurm_owner:info{{{chosen(keys)}}}", at)
+    return {job_key(one.labels): one.labels.get("user", "") for one in found}
+
+
+def _told(user: str, job: Judged, now: float) -> Told:
+    stalled = [state for state in job.states if state.verdict.stalled]
+    silent = max((state.silent_seconds or 0.0 for state in stalled), default=0.0)
+    return Told(user, now - silent, sum(state.gpus for state in stalled))
+
+
+def _headline(job: Judged) -> tuple[str, str]:
+    """What the status page says of it, and the node of the first rank at fault."""
+    verdicts = [state.verdict for state in job.states]
+    told = findings_of(verdicts, [rank for one in verdicts for rank in one.ranks])
+    nodes = [rank.node for one in verdicts for rank in one.culprits]
+    return (told[0].headline if told else ""), (nodes[0] if nodes else "")
+
+
+def _read(content: Any) -> dict[JobKey, Told]:
+    found = {}
+    for name, one in content.items():
+        cluster, job_id = text(name).split("\0")
+        told = Told(text(one["user"]), moment(one["since"]), whole(one["gpus"]), bool(one["ended"]))
+        found[cluster, job_id] = told
+    return found
+
+
+def _build(options: OwnerOptions, context: JudgeContext) -> OwnerCollector:
+    from stagewatch.act.slurm import SlurmSite
+    from stagewatch.prometheus.api import PrometheusApi
+
+    ways: list[Send] = []
+    if options.mail:
+        ways.append(by_mail(options.mail, options.mail_from, options.smtp))
+    if options.webhook_file is not None:
+        ways.append(by_webhook(options.webhook_file))
+    if options.comment:
+        ways.append(by_comment(SlurmSite(options.bin_dir).comment_job))
+    if ways and context.server is None:
+        raise ConfigError("collector owner asks the server that collector judge is told of")
+    api = PrometheusApi.of(context.server) if ways and context.server else None
+    state = StateFile(
+        context.options.case_dir / "told.json",
+        lost="an owner may be told again",
+        make_directory=True,
+    )
+    return OwnerCollector(context, api, ways, state, options.next)
+
+
+SPEC = CollectorSpec(
+    name="owner",
+    help="tells the user of a job, in one line, that it hangs and how that ended",
+    interval=5,
+    options=OwnerOptions,
+    build=_build,
+)

@@ -1,0 +1,113 @@
+"""Takes a node out at a site, Slurm or Kubernetes, where all the limits allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from stagewatch.act.slurm import SlurmSite
+from stagewatch.core.config import http_url, one_of, option, path
+from stagewatch.core.errors import StagewatchError
+from stagewatch.judgement.hardware import SURE, Proposal
+
+HOUR_SECONDS = 3600.0
+
+
+class Refused(StagewatchError):
+    """A limit keeps a node from being taken out."""
+
+
+class Site(Protocol):
+    """Where nodes are marked and taken out.  Each call raises `SourceError` where it fails."""
+
+    def taken(self, since: float) -> set[str]:
+        """The nodes that were taken out in this way since a Unix time, and still are."""
+        ...
+
+    def objection(self, node: str) -> str:
+        """Why it must not be taken out: nobody knows it, it is out, or it is the last; or empty."""
+        ...
+
+    def comment(self, proposal: Proposal, case: str) -> None:
+        """Write the proposal at its node."""
+        ...
+
+    def drain(self, proposal: Proposal, case: str) -> None:
+        """Take its node out."""
+        ...
+
+    def undo(self, node: str) -> list[str]:
+        """Take back what was done to a node here, and nothing else; says what."""
+        ...
+
+    def ours(self) -> list[str]:
+        """All nodes that are marked or taken out in this way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOptions:
+    """Where and how often nodes are taken out."""
+
+    on: str = option(
+        "slurm",
+        "where nodes are marked: slurm (by scontrol, as root or an administrator of it) or "
+        "kubernetes (an event, and with drain a condition of the node)",
+        parse=one_of("slurm", "kubernetes"),
+    )
+    cluster: str = option(
+        "", "the label cluster of the nodes that may be marked; empty: whatever it is"
+    )
+    nodes_per_hour: int = option(2, "the most nodes that are taken out within an hour")
+    bin_dir: Path | None = option(
+        None, "directory of Slurm's commands, where they are not on PATH", parse=path
+    )
+    kubernetes_url: str = option(
+        "https://kubernetes.default.svc",
+        "server of the Kubernetes API; outside of a pod what kubectl proxy listens on",
+        parse=http_url,
+    )
+
+
+def site(options: SiteOptions) -> Site:
+    """The site that the options name."""
+    if options.on == "slurm":
+        return SlurmSite(options.bin_dir)
+    from stagewatch.act.kubernetes import KubernetesSite  # with requests
+
+    return KubernetesSite(options.kubernetes_url)
+
+
+def act(
+    place: Site,
+    how: str,
+    proposal: Proposal,
+    case: str,
+    options: SiteOptions,
+    now: float,
+    *,
+    also: Collection[str] = (),
+) -> None:
+    """Comment on the node of a proposal, or drain it.  Raises `Refused` with the limit that keeps
+    it from that, and `SourceError` where the site fails.
+
+    `also`: nodes that were taken out within the hour, whatever has become of them since.
+    """
+    node = proposal.node
+    if proposal.confidence != SURE:
+        raise Refused(f"{node}: it is only {proposal.confidence}; nothing acts on that")
+    if now >= proposal.until or now < proposal.since:
+        raise Refused(f"{node}: the verdict is too old, or of another time")
+    if options.cluster not in ("", proposal.cluster):
+        raise Refused(f"{node}: it is of cluster {proposal.cluster!r}, not {options.cluster!r}")
+    if how == "comment":
+        place.comment(proposal, case)
+        return
+    if why := place.objection(node):
+        raise Refused(f"{node}: {why}")
+    taken = place.taken(now - HOUR_SECONDS) | set(also)
+    if len(taken) >= options.nodes_per_hour:
+        raise Refused(f"{node}: {len(taken)} nodes have been taken out within the hour, the most")
+    place.drain(proposal, case)

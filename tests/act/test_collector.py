@@ -1,0 +1,146 @@
+"""The judge acts once on each node of a job, within the limits, and not again after a restart."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from stagewatch.act.collector import ACTIONS, AGAIN_SECONDS, SPEC, ActCollector
+from stagewatch.act.site import SiteOptions
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.state_file import StateFile
+from stagewatch.judgement.collector import JudgeContext, JudgeOptions
+from stagewatch.judgement.hardware import Proposal
+from stagewatch.judgement.watch import Judged, Look
+from tests.act.proposals import proposal
+
+
+class Site:
+    """Nodes that do as they are told, or refuse, or fail."""
+
+    def __init__(self) -> None:
+        self.out: dict[str, str] = {}
+        self.objections: dict[str, str] = {}
+        self.fails = False
+        self.asked = 0
+
+    def taken(self, since: float) -> set[str]:
+        return set(self.out)
+
+    def objection(self, node: str) -> str:
+        self.asked += 1
+        return self.objections.get(node, "it is out already" if node in self.out else "")
+
+    def comment(self, proposal: Proposal, case: str) -> None:
+        self.out[proposal.node] = case
+
+    def drain(self, proposal: Proposal, case: str) -> None:
+        if self.fails:
+            raise SourceError("slurmctld does not answer")
+        self.out[proposal.node] = case
+
+    def undo(self, node: str) -> list[str]:
+        return [self.out.pop(node)]
+
+    def ours(self) -> list[str]:
+        return sorted(self.out)
+
+
+class Scene:
+    def __init__(self, directory: Path, how: str = "drain") -> None:
+        self.directory = directory
+        self.site = Site()
+        self.now = proposal().time
+        self.context = JudgeContext(JudgeOptions(case_dir=directory, act=how))
+        self.restart()
+
+    def restart(self) -> None:
+        state = StateFile(self.directory / "acted.json", make_directory=True)
+        options = SiteOptions(nodes_per_hour=2)
+        self.collector = ActCollector(self.context, self.site, options, state, lambda: self.now)
+
+    def look(self, *made: Proposal, age: float = 0.0) -> None:
+        job = Judged([], deque(), made, self.directory / "case.json.gz")
+        self.context.latest = Look(self.now - age, {("c", "540"): job}, {})
+        self.collector.collect()
+
+    def count(self, result: str) -> float | None:
+        return self.collector.collect().value(ACTIONS, self.context.options.act, result)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_node_is_drained_once_though_it_is_taken_back_and_the_judge_restarts(
+    scene: Scene,
+) -> None:
+    scene.look(proposal("n1"))
+    assert scene.site.out == {"n1": "case.json.gz"}
+    scene.site.undo("n1")
+    scene.look(proposal("n1"))
+    scene.restart()
+    scene.look(proposal("n1"))
+    assert scene.site.out == {}
+    (key,) = json.loads((scene.directory / "acted.json").read_text())["acted"]
+    assert key.split("\0") == ["c", "540", "n1"]
+
+
+def test_nodes_that_were_taken_back_count_for_the_hour(scene: Scene) -> None:
+    for node in ("n1", "n2"):
+        scene.look(proposal(node))
+        scene.site.undo(node)
+    scene.look(proposal("n3"))
+    assert scene.site.out == {}
+    assert scene.count("refused") == 1
+    scene.now += 3600
+    scene.look(proposal("n3", since=scene.now, time=scene.now, until=scene.now + 3600))
+    assert scene.site.out.keys() == {"n3"}
+
+
+def test_what_is_only_likely_or_of_an_old_look_is_left_alone(scene: Scene) -> None:
+    scene.look(proposal("n1", confidence="likely"))
+    scene.look(proposal("n2"), age=120.0)
+    assert scene.site.out == {}
+    scene.look(proposal("n1", confidence="likely"), proposal("n1", rank=6))  # of another GPU of it
+    assert scene.site.out.keys() == {"n1"}
+
+
+def test_a_limit_is_told_once_and_tried_again_after_a_minute(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.site.objections["n1"] = "it is the last of partition gpu that takes jobs"
+    for _ in range(3):
+        scene.look(proposal("n1"))
+    assert (scene.site.asked, scene.count("refused")) == (1, 1)
+    scene.now += AGAIN_SECONDS
+    scene.look(proposal("n1"))
+    assert scene.site.asked == 2
+    assert caplog.text.count("the last of partition") == 1
+    scene.site.objections.clear()
+    scene.now += AGAIN_SECONDS
+    scene.look(proposal("n1"))
+    assert (scene.site.out.keys(), scene.count("done")) == ({"n1"}, 1)
+
+
+def test_a_site_that_fails_is_asked_again(scene: Scene) -> None:
+    scene.site.fails = True
+    scene.look(proposal("n1"))
+    assert scene.count("failed") == 1
+    scene.site.fails = False
+    scene.now += AGAIN_SECONDS
+    scene.look(proposal("n1"))
+    assert scene.count("done") == 1
+
+
+def test_by_default_nothing_is_done(tmp_path: Path) -> None:
+    settings = {item.key: item.default for item in SPEC.settings()}
+    context = JudgeContext(JudgeOptions(case_dir=tmp_path))
+    assert context.options.act == "propose"
+    with pytest.raises(NoData):
+        SPEC.make(settings, context).collect()
+    assert not list(tmp_path.iterdir())

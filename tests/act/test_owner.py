@@ -1,0 +1,298 @@
+"""A job's owner is told in one line that it hangs and how it ended; hostile text stays text."""
+
+from __future__ import annotations
+
+import dataclasses
+import email
+import email.policy
+import json
+import socketserver
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagewatch.act.message import Send, address_template, by_mail, by_webhook
+from stagewatch.act.owner import MESSAGES, OVER_SECONDS, SPEC, OwnerCollector
+from stagewatch.core.errors import ConfigError, NoData
+from stagewatch.core.state_file import StateFile
+from stagewatch.judgement.collector import JudgeContext, JudgeOptions, ServerOptions
+from stagewatch.judgement.memory import Moment, State
+from stagewatch.judgement.watch import Judged, Look
+from stagewatch.prometheus.api import Series
+from stagewatch.ranks.stacks import Stack
+from tests.judgement.jobs import LEFT, SPINNING, job, verdict
+
+NOW = 1_790_000_000.0
+
+
+class Smtp:
+    """A mail server that takes one recipient and a text, as RFC 5321 has it."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, EmailMessage]] = []
+        taken = self.taken
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                self.wfile.write(b"220 stub\r\n")
+                to = ""
+                while line := self.rfile.readline().decode():
+                    word = line[:4].upper().strip()
+                    if word == "RCPT":
+                        to = line.partition("<")[2].partition(">")[0]
+                    if word == "DATA":
+                        self.wfile.write(b"354 go on\r\n")
+                        text = b""
+                        while (more := self.rfile.readline()) != b".\r\n":
+                            text += more
+                        read = email.message_from_bytes(text, policy=email.policy.default)
+                        assert isinstance(read, EmailMessage)
+                        taken.append((to, read))
+                    self.wfile.write(b"221 bye\r\n" if word == "QUIT" else b"250 ok\r\n")
+                    if word == "QUIT":
+                        return
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.address = "127.0.0.1", self.server.server_address[1]
+
+
+class Webhook:
+    """What Slack and Mattermost have: a URL that takes JSON with a text."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.texts: list[str] = []
+        texts = self.texts
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                texts.append(json.loads(body)["text"])
+                self.send_response(status)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def file(self, directory: Path) -> Path:
+        file = directory / "webhook"
+        file.write_text(f"http://127.0.0.1:{self.server.server_port}/services/T0/B0/secret\n")
+        return file
+
+
+@contextmanager
+def serving(server: socketserver.BaseServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def smtp() -> Iterator[Smtp]:
+    stub = Smtp()
+    with serving(stub.server):
+        yield stub
+
+
+class Jobs:
+    """A Prometheus that knows the users of jobs, and which of them live."""
+
+    def __init__(self, user: str = "ada") -> None:
+        self.user = user
+        self.lives = True
+
+    def query(self, expression: str, at: float | None = None) -> list[Series]:
+        if expression.startswith("job:slurm_owner:info"):
+            return [Series({"cluster": "c", "job_id": "540", "user": self.user}, 1.0)]
+        assert expression.startswith("count(rl_rank_up")
+        return [Series({}, 8.0)] if self.lives else []
+
+
+class Scene:
+    """A judge that looks again and again, and tells owners."""
+
+    def __init__(self, directory: Path, *send: Send, user: str = "ada") -> None:
+        self.directory = directory
+        self.send = send
+        self.jobs = Jobs(user)
+        self.now = NOW
+        self.context = JudgeContext(JudgeOptions(case_dir=directory))
+        self.collector = self.restarted()
+
+    def restarted(self) -> OwnerCollector:
+        state = StateFile(self.directory / "told.json", make_directory=True)
+        command = "stagewatch inspect --job {job}  # {node}"
+        self.collector = OwnerCollector(
+            self.context, self.jobs, self.send, state, command, lambda: self.now
+        )
+        return self.collector
+
+    def look(self, *, hangs: bool, paged: bool = True, blind: bool = False, **rank: Any) -> None:
+        """Five seconds later."""
+        self.now += 5
+        ranks = job(8, SPINNING, rank_5=LEFT | rank)
+        ranks = [dataclasses.replace(one, node=f"n{one.rank}") for one in ranks]
+        state = State(verdict(ranks), self.now - 300, 1800.0, 60.0, paged)
+        hung = {("c", "540"): Judged([state], deque([Moment(self.now, tuple(ranks))]))}
+        missing = frozenset({"targets"} if blind else ())
+        self.context.latest = Look(self.now, hung if hangs else {}, {}, missing)
+        self.collector.collect()
+
+    def end(self) -> None:
+        self.look(hangs=False)
+        self.now += OVER_SECONDS
+        self.look(hangs=False)
+
+
+class Heard:
+    """A way that only listens."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, str, str]] = []
+
+    def __call__(self, *message: str) -> None:
+        user, job_id, subject, line = message
+        self.lines.append((user, job_id, subject, line))
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+def test_the_owner_hears_since_when_who_which_line_what_it_cost_and_what_to_run(
+    tmp_path: Path, smtp: Smtp
+) -> None:
+    scene = Scene(tmp_path, by_mail("{user}@example.org", "judge@example.org", smtp.address))
+    scene.look(hangs=True, stack=Stack("s", True, "fit.py:212 in step"))
+    scene.end()
+    (to, verdict_mail), (_, end_mail) = smtp.taken
+    assert to == "ada@example.org"
+    assert verdict_mail["From"] == "judge@example.org"
+    assert verdict_mail["Subject"] == "Job 540 stands still"
+    body = verdict_mail.get_content().strip()
+    assert "\n" not in body
+    assert "Job 540 has hung since" in body
+    assert "rank 5" in body and "at fit.py:212 in step" in body
+    assert "It has cost 4.0 GPU-hours so far. Next: stagewatch inspect --job 540  # n5" in body
+    assert end_mail["Subject"] == "Job 540 goes on"
+    assert "It stood still for 30 min 5 s: 4.0 GPU-hours." in end_mail.get_content()
+
+
+def test_a_job_is_told_of_twice_at_most_also_over_restarts(tmp_path: Path, heard: Heard) -> None:
+    scene = Scene(tmp_path, heard)
+    for _ in range(3):
+        scene.look(hangs=True)
+        scene.restarted()
+    assert len(heard.lines) == 1
+    scene.jobs.lives = False
+    scene.end()
+    scene.restarted()
+    scene.look(hangs=True)
+    scene.end()
+    assert [subject for _, _, subject, _ in heard.lines] == [
+        "Job 540 stands still",
+        "Job 540 has ended",
+    ]
+
+
+def test_nothing_is_told_of_what_pages_nobody_or_is_seen_in_part(
+    tmp_path: Path, heard: Heard
+) -> None:
+    scene = Scene(tmp_path, heard)
+    scene.look(hangs=True, paged=False)
+    scene.look(hangs=True, blind=True)
+    assert not heard.lines
+    scene.look(hangs=True)
+    for _ in range(20):
+        scene.look(hangs=False, blind=True)  # nobody knows whether it goes on
+    scene.look(hangs=False)
+    scene.look(hangs=True)  # a gap of a look is no end
+    assert len(heard.lines) == 1
+
+
+def test_who_has_no_user_s_name_gets_no_mail(tmp_path: Path, heard: Heard) -> None:
+    for user in ("", "-oQ/tmp", "ada@evil.example,root", "ada\nBcc: all@example.org", "a b"):
+        Scene(tmp_path, heard, user=user).look(hangs=True)
+    assert not heard.lines
+
+
+HOSTILE = "x\r\nBcc: all@example.org\r\n.\r\n<!channel> @here ```[a](http://evil)" + "y" * 5000
+
+
+def test_what_a_job_writes_is_no_header_and_no_second_mail(tmp_path: Path, smtp: Smtp) -> None:
+    send = by_mail("{user}@example.org", "judge@example.org", smtp.address)
+    send("ada", "540", f"Job {HOSTILE}", HOSTILE)
+    ((to, mail),) = smtp.taken
+    assert to == "ada@example.org"
+    assert mail["Bcc"] is None
+    assert len(mail["Subject"]) <= 100
+    assert len(mail.get_content().strip()) <= 700
+
+
+def test_what_a_job_writes_mentions_nobody_in_a_channel(tmp_path: Path) -> None:
+    hook = Webhook()
+    with serving(hook.server):
+        by_webhook(hook.file(tmp_path))("ada", "540", "Job 540", HOSTILE)
+    (text,) = hook.texts
+    assert text.startswith("For ada: ```")
+    assert text.count("`") == 6
+    assert "<!" not in text and "@here" not in text
+    assert len(text) < 800
+
+
+def test_a_server_that_is_away_or_refuses_is_counted_and_told_without_its_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = Webhook(status=404)
+    away = by_mail("{user}@example.org", "judge@example.org", ("127.0.0.1", 9))
+    with serving(hook.server):
+        scene = Scene(tmp_path, away, by_webhook(hook.file(tmp_path)))
+        scene.look(hangs=True)
+    assert scene.collector.collect().value(MESSAGES, "failed") == 2
+    assert "no mail can be sent" in caplog.text
+    assert "HTTP status 404" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_nothing_is_sent_where_it_could_not_be_noted(tmp_path: Path, heard: Heard) -> None:
+    (tmp_path / "full").touch()
+    scene = Scene(tmp_path / "full", heard)
+    scene.look(hangs=True)
+    assert not heard.lines
+
+
+def test_it_is_off_unless_a_way_is_set(tmp_path: Path) -> None:
+    def made(**values: object) -> OwnerCollector:
+        settings = {item.key: item.default for item in SPEC.settings()}
+        chosen = settings | {f"{SPEC.prefix}{key}": value for key, value in values.items()}
+        context = JudgeContext(JudgeOptions(case_dir=tmp_path), server=ServerOptions())
+        collector = SPEC.make(chosen, context)
+        assert isinstance(collector, OwnerCollector)
+        return collector
+
+    with pytest.raises(NoData):
+        made().collect()
+    assert made(mail="{user}@example.org").collect().value(MESSAGES, "sent") == 0
+    with pytest.raises(ConfigError, match="webhook"):
+        made(webhook_file=tmp_path / "webhook")
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{user}", "a@example.org", "{user}@x\nBcc: y", "{user} <a@b>", "{user}{user}@x", "{0}@{user}"],
+)
+def test_an_address_that_is_none_is_refused(template: str) -> None:
+    with pytest.raises(ValueError):
+        address_template(template)
