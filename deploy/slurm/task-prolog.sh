@@ -8,15 +8,25 @@ for loader in "$home"/lib/python3*/site-packages/stagewatch/client/loader; do
     printf 'export PYTHONPATH=%s\n' "$loader${PYTHONPATH:+:$PYTHONPATH}"
     break
 done
-# NCCL loads one profiler plugin: ours, where a site has put it there and the job has none of its own.
-plugin=$home/lib/libnccl-profiler-stagewatch.so
-if [ -z "$NCCL_PROFILER_PLUGIN" ] && [ -f "$plugin" ] && [ "${STAGEWATCH_OFF:-}" != 1 ]; then
-    printf 'export NCCL_PROFILER_PLUGIN=%s\n' "$plugin"
+[ "${STAGEWATCH_OFF:-}" != 1 ] || exit 0
+
+# NCCL loads one profiler plugin: one that a site has put there, ours or else NCCL Inspector, where
+# the job has none of its own.
+ours=$home/lib/libnccl-profiler-stagewatch.so
+inspector=$home/lib/libnccl-profiler-inspector.so
+if [ -z "$NCCL_PROFILER_PLUGIN" ] && [ -f "$ours" ]; then
+    printf 'export NCCL_PROFILER_PLUGIN=%s\n' "$ours"
+elif [ -z "$NCCL_PROFILER_PLUGIN" ] && [ -f "$inspector" ]; then
+    printf 'export %s\n' "NCCL_PROFILER_PLUGIN=$inspector" \
+        NCCL_INSPECTOR_ENABLE=1 NCCL_INSPECTOR_PROM_DUMP=1 \
+        NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS=30000000 \
+        NCCL_INSPECTOR_DUMP_DIR=/run/stagewatch/nccl
 fi
 
-# A pipe by which the agent may ask PyTorch's flight recorder for the latest collectives, unless the user has said how.  The directory, where a site has made it, lets the agent's user
-# in; PyTorch ends its watchdog where it can make no pipe.
-if [ -z "${TORCH_NCCL_DEBUG_INFO_PIPE_FILE+set}" ] && [ "${STAGEWATCH_OFF:-}" != 1 ]; then
+# A pipe by which the agent may ask PyTorch's flight recorder for the latest collectives, unless the
+# user has said how.  The directory, where a site has made it, lets the agent's user in; PyTorch ends
+# its watchdog where it can make no pipe.
+if [ -z "${TORCH_NCCL_DEBUG_INFO_PIPE_FILE+set}" ]; then
     directory=/run/stagewatch/recorder
     { [ -d "$directory" ] && [ -w "$directory" ]; } || directory=/tmp
     token=$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')

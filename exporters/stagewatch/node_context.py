@@ -129,8 +129,11 @@ def node_context(options: NodeOptions) -> NodeContext:
     proc = Procfs(options.proc, None if keeper is None else files)
     records = records_of_node(options.record_dir, proc)
     scan = EnvironmentScan(proc, files) if options.ranks_by_environment else None
-    ranks = RankDirectory(records, scan)
+    gpus = GpuDirectory()
+    ranks = RankDirectory(records, scan, gpu_of=gpus.of_process)
     families = ProcessFamilies(ranks.ranks, proc)
     io = FamilyIo(families, files)
     sockets = RankSockets(families, options.proc, files)
-    return NodeContext(options, proc, files, records, ranks, families, io, sockets, keeper=keeper)
+    return NodeContext(
+        *(options, proc, files, records, ranks, families, io, sockets), gpus=gpus, keeper=keeper
+    )

@@ -14,7 +14,7 @@ from tests.hangbench.detectors import others
 from tests.hangbench.drawn import write as draw
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
-from tests.hangbench.recorded import accept, cases, record, replay
+from tests.hangbench.recorded import Recorder, accept, cases, replay
 from tests.hangbench.results import agreement, good, markdown, write
 from tests.hangbench.score import Outcome, collect, judge
 from tests.hangbench.shape import Shape, ShapeError, bare, find, find_programs, load
@@ -112,7 +112,7 @@ def run(
 ) -> list[Outcome]:
     """Play shapes and judge each; those that this machine cannot play are said and left out.
 
-    `into`: a directory for a case file of each.
+    `into`: a directory for a case file of each, written once it has been played.
 
     With `compare`, each ends once `inspect` and the rules can be compared: before the end of its
     watch, so that its answer says little.
@@ -122,19 +122,22 @@ def run(
             print(f"{shape.name} is left out: {lack}", flush=True)
     ready = [shape for shape in shapes if not lacks(shape)]
     outcomes: list[Outcome] = []
-    plays: list[Played] = []
 
     def say(line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
 
     with Field(watched=True) as field:
+        recorder = None
+        if into is not None and field.api is not None:
+            recorder = Recorder(Watch(field.api), into, time.time())
 
         def done(played: Played) -> None:
             assert field.api is not None
             outcome = judge(played, collect(field.api, played))
             outcome.others = others(played)
             outcomes.append(outcome)
-            plays.append(played)
+            if recorder:
+                recorder.add(played)
             if compare:
                 verdict = "both agree" if outcome.agrees else "they DIFFER"
             else:
@@ -145,6 +148,4 @@ def run(
                 say(f"{outcome.name} wrote: {played.log}")
 
         play(ready, field, jobs, CORES, say, done, _compared if compare else lambda _: False)
-        if into is not None and field.api is not None:
-            record(Watch(field.api), plays, into)
     return outcomes

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from stagewatch.run.command import PIPE, nccl
 
 SCRIPT = Path(__file__).parents[2] / "deploy/slurm/task-prolog.sh"
 
@@ -19,25 +22,46 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def printed(home: Path, **environ: str) -> str:
-    """What it exports for NCCL's plugin."""
+def printed(home: Path, **environ: str) -> dict[str, str]:
+    """What it exports, as slurmd reads it."""
     command = ["sh", str(home / "share/slurm/task-prolog.sh")]
     done = subprocess.run(
-        command, env={"PATH": "/usr/bin:/bin", **environ}, check=True, capture_output=True
+        command,
+        env={"PATH": "/usr/bin:/bin", **environ},
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    return "".join(line for line in done.stdout.decode().splitlines(True) if "PLUGIN" in line)
+    lines = [line.removeprefix("export ").partition("=") for line in done.stdout.splitlines()]
+    return {name: value for name, _, value in lines}
 
 
-def test_nccl_loads_our_plugin_where_a_site_has_put_it(home: Path) -> None:
-    assert printed(home) == ""
-    plugin = home / "lib/libnccl-profiler-stagewatch.so"
-    plugin.touch()
-    assert printed(home) == f"export NCCL_PROFILER_PLUGIN={plugin}\n"
+def plugin(home: Path, name: str) -> Path:
+    file = home / f"lib/libnccl-profiler-{name}.so"
+    file.touch()
+    return file
 
 
-@pytest.mark.parametrize("name", ["NCCL_PROFILER_PLUGIN", "STAGEWATCH_OFF"])
-def test_a_job_with_a_plugin_of_its_own_or_that_opts_out_keeps_its_environment(
-    home: Path, name: str
-) -> None:
-    (home / "lib/libnccl-profiler-stagewatch.so").touch()
-    assert printed(home, **{name: "1"}) == ""
+def test_nccl_loads_the_plugin_that_a_site_has_put_there_as_run_has_it(home: Path) -> None:
+    assert not {name for name in printed(home) if "NCCL" in name} - {PIPE}
+    inspector = plugin(home, "inspector")
+    assert printed(home).items() >= nccl(str(inspector)).items()
+    ours = plugin(home, "stagewatch")
+    assert {name: value for name, value in printed(home).items() if name != PIPE} == nccl(str(ours))
+
+
+def test_a_job_with_a_plugin_of_its_own_keeps_it(home: Path) -> None:
+    plugin(home, "inspector")
+    assert printed(home, NCCL_PROFILER_PLUGIN="mine").keys() == {PIPE}
+
+
+def test_a_task_has_a_pipe_to_the_flight_recorder_whose_name_nobody_guesses(home: Path) -> None:
+    names = {printed(home, SLURM_JOB_ID="540")[PIPE] for _ in range(3)}
+    assert len(names) == 3
+    assert all(re.search(r"/stagewatch-fr-540-[0-9a-f]{16}-$", name) for name in names)
+    assert PIPE not in printed(home, **{PIPE: ""})
+
+
+def test_who_opts_out_keeps_his_environment(home: Path) -> None:
+    plugin(home, "stagewatch")
+    assert printed(home, STAGEWATCH_OFF="1") == {}

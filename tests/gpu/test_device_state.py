@@ -102,3 +102,12 @@ def test_a_lost_gpu_is_told_and_one_that_is_gone_forgotten(clock: Clock) -> None
     assert directory.state("GPU-0") == "lost"
     directory.update("fast", [])
     assert directory.state("GPU-0") == ""
+
+
+def test_a_process_has_the_gpu_on_which_it_has_the_most_memory() -> None:
+    """PyTorch's ranks may have a small context on the first GPU beside their own."""
+    directory = GpuDirectory()
+    others = {Reading.PROCESS_MEMORY.key(pid): 0.5e9 for pid in (12, 13)}
+    own = {Reading.PROCESS_MEMORY.key(12): 60e9}
+    directory.update("medium", [row(others), row(own, uuid="GPU-1", gpu="1")])
+    assert [directory.of_process(pid) for pid in (12, 13, 14)] == ["GPU-1", "GPU-0", ""]

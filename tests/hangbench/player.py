@@ -237,8 +237,6 @@ class Play:
             more |= {"SLURM_JOB_ID": shape.name, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             more["WORLD_SIZE"] = str(self._world)
         gpu = None if shape.program else self._gpu(rank)
-        if gpu:
-            more["CUDA_VISIBLE_DEVICES"] = gpu.uuid
         prefix = NICE if shape.wait == "spin" else AT_WORK
         process = self._start([*prefix, *self._python(), *command], f"log.{rank}", more)
         self._processes.append((rank, process))

@@ -8,7 +8,8 @@ asks nothing, and forgets what was before.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from stagewatch.judgement.case_file import CaseFile, Truth, as_json, packed, read
@@ -24,23 +25,36 @@ EXPECTED = "expected.json"
 SUFFIX = ".json.gz"
 
 
-def record(watch: Watch, plays: Sequence[Played], directory: Path) -> None:
-    """Write a case for each shape that was played, as the judge would have seen it; those apart
-    that rules of their own answer, about jobs without the client and slow ranks."""
-    directory.mkdir(parents=True, exist_ok=True)
-    known = {played.shape.name: played for played in plays if _is_judged(played.shape)}
-    moments: dict[str, list[Moment]] = {name: [] for name in known}
-    clusters: dict[str, str] = {}
-    at = min((played.began for played in known.values()), default=0.0)
-    while at <= max((played.ended for played in known.values()), default=-1.0):
-        for (cluster, name), job in watch.look(at).jobs.items():
-            if name in known and known[name].began <= at <= known[name].ended:
-                clusters[name] = cluster
-                moments[name].append(job.moments[-1])
-        at += LOOK_SECONDS
-    for name, played in known.items():
-        case = CaseFile(clusters.get(name, ""), name, moments[name], truth=truth_of(played))
-        (directory / f"{name}{SUFFIX}").write_bytes(packed(as_json(case)))
+class Recorder:
+    """Writes a case for each shape once it was played, as the judge would have seen it.
+
+    What was written stays, whatever becomes of those that are played later.
+    """
+
+    def __init__(self, watch: Watch, directory: Path, begun: float) -> None:
+        """`begun`: Unix time before any shape was played."""
+        self._watch, self._directory, self._next = watch, directory, begun
+        self._moments: defaultdict[str, list[tuple[str, Moment]]] = defaultdict(list)
+        """Of jobs that are played, each with its cluster."""
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def add(self, played: Played) -> None:
+        """Write one; those apart that rules of their own answer, about jobs without the client and
+        slow ranks.  Raises `SourceError` where the Prometheus does not answer."""
+        name = played.shape.name
+        while self._next <= played.ended:
+            for (cluster, job_id), job in self._watch.look(self._next).jobs.items():
+                self._moments[job_id].append((cluster, job.moments[-1]))
+            self._next += LOOK_SECONDS
+        seen = [
+            (cluster, moment)
+            for cluster, moment in self._moments.pop(name, [])
+            if played.began <= moment.time <= played.ended
+        ]
+        if _is_judged(played.shape):
+            cluster = seen[-1][0] if seen else ""
+            case = CaseFile(cluster, name, [moment for _, moment in seen], truth=truth_of(played))
+            (self._directory / f"{name}{SUFFIX}").write_bytes(packed(as_json(case)))
 
 
 def _is_judged(shape: Shape) -> bool:

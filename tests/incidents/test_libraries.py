@@ -12,7 +12,9 @@ import json
 import os
 import pickle
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +29,7 @@ from stagewatch.incidents.libraries import Libraries
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.nccl.layout import Communicator
 from tests.records import SECOND_USER
+from tests.waiting import wait_for
 
 REAL = Path(__file__).parents[1] / "fixtures/flight_recorder_gloo.pickle"
 FR = "PyTorch flight recorder: "
@@ -386,6 +389,33 @@ def test_only_a_pipe_of_the_user_is_written_to(tmp_path: Path) -> None:
     trigger(str(tmp_path / "pipe"), os.getuid())
     assert os.read(listens, 10) == b"1\n"
     os.close(listens)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
+def test_an_agent_of_another_user_asks_where_a_site_lets_it(tmp_path: Path) -> None:
+    """An ACL of the directory of the pipes and dumps does so; here it is their mode."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        Recorder(place / "fr_", 0, pickle.dumps(dump(entry(812, "started")), 2)).pipe.chmod(0o666)
+        start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        target = {"pid": os.getpid(), "start": int(start), "rank": 0, "uid": os.getuid()}
+        target |= {"reachable": False, "sockets": [], "environ": variables(place / "fr_")}
+        code = "import os, sys; from stagewatch.incidents.libraries_child import main"
+        code += "; os.setuid(int(sys.argv[1])); main()"
+        command = [sys.executable, "-c", code, str(SECOND_USER)]
+        environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+        ) as child:
+            assert child.stdin and child.stdout
+            print(json.dumps({"ask": [target], "ras_timeout": 0.1}), file=child.stdin, flush=True)
+            asked = json.loads(child.stdout.readline())
+            assert asked["lines"] == []
+            wait_for((place / "fr_0").exists, "the dump")
+            print(json.dumps({"read": asked["dumps"]}), file=child.stdin, flush=True)
+            (line,) = json.loads(child.stdout.readline())["lines"]
+    assert line.endswith("rank 0 has enqueued all_reduce 812 and not completed it")
 
 
 def test_how_far_each_rank_has_come_is_told_for_the_judge(

@@ -1,4 +1,4 @@
-"""NCCL Inspector's two forms, as its README of NCCL 2.28 to 2.30 shows them."""
+"""NCCL Inspector's two forms, as its sources of NCCL 2.28 to 2.31 write them."""
 
 from __future__ import annotations
 
@@ -70,6 +70,19 @@ def test_prometheus_text_gives_time_and_bandwidth_of_each_operation() -> None:
     all_reduce = report.measured[Operations("DP Group 0", "AllReduce", "4-5GB")]
     assert all_reduce == Measured(pytest.approx(678.263e9), pytest.approx(9.49847e-3))
     assert report.measured[Operations("DP Group 0", "Send", "4-5GB")].seconds > 0
+    assert not +report.lacks
+
+
+def test_the_text_of_nccl_2_29_names_communicators_by_their_number_alone() -> None:
+    labels = 'comm_id="0x7f8c",hostname="n",rank="2",collective="AllReduce",coll_sn="7",'
+    labels += 'timestamp="2026-02-27 10:00:00",message_size="4.00GB"'
+    names = ("algorithm_bandwidth_gbs", "bus_bandwidth_gbs", "collective_exec_time_microseconds")
+    report = read_text("".join(f"nccl_{name}{{{labels}}} 100\n" for name in names))
+    (found,) = report.measured.items()
+    assert found == (
+        Operations("0x7f8c", "AllReduce", "4.00GB"),
+        Measured(1e11, pytest.approx(1e-4)),
+    )
     assert not +report.lacks
 
 
@@ -158,8 +171,8 @@ def test_files_are_joined_to_the_rank_whose_gpu_or_process_they_name(
     collector = InspectorCollector(dumps, ranks)
     with pytest.raises(NoData):
         collector.collect()
-    (dumps / "nccl_inspector_metrics_GPU-8f2a.prom").write_text(TEXT)
-    (dumps / "nccl_inspector_metrics_GPU-other.prom").write_text(TEXT + "nonsense\n")
+    (dumps / "nccl_inspector_metrics_8f2a.prom").write_text(TEXT)
+    (dumps / "nccl_inspector_metrics_other.prom").write_text(TEXT + "nonsense\n")
     file = dumps / f"n-pid{os.getpid()}.log"
     file.write_bytes(lines(record(os.getpid()), record(os.getpid() + 1)) + b'{"half')
     out = collector.collect()
@@ -189,7 +202,7 @@ def test_a_user_who_writes_much_is_read_little_by_little_and_a_stranger_not_at_a
     collector = InspectorCollector(dumps, ranks)
     for number in range(5):
         (dumps / f"n{number}-pid{os.getpid()}.log").write_bytes(b"nonsense\n" + one)
-    stranger = dumps / "nccl_inspector_metrics_GPU-8f2a.prom"
+    stranger = dumps / "nccl_inspector_metrics_8f2a.prom"
     stranger.write_text("nonsense\n")
     os.chown(stranger, 60_000, 60_000)
     told = [collector.collect().value(LACKING, "line") for _ in range(4)]

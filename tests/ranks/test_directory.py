@@ -85,6 +85,22 @@ def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
     assert (rank.life, rank.pid) == (Life.GONE, script.pid)
 
 
+def test_a_rank_that_tells_no_gpu_has_the_one_that_its_process_holds_and_held(
+    tmp_path: Path, clock: Clock
+) -> None:
+    proc = Procfs(FIXTURES / "proc")
+    scan = EnvironmentScan(proc, OpenFiles(proc.root), patience=60)
+    records = RecordDirectory(tmp_path / "absent", proc)
+    plain = [rank.gpu for rank in RankDirectory(records, scan).ranks()]
+    held = {rank.pid: f"GPU-of-{rank.pid}" for rank in RankDirectory(records, scan).ranks()}
+    ranks = RankDirectory(records, scan, clock=clock, gpu_of=lambda pid: held.get(pid, ""))
+    expected = [gpu or f"GPU-of-{rank.pid}" for gpu, rank in zip(plain, ranks.ranks(), strict=True)]
+    assert "" in plain and [rank.gpu for rank in ranks.ranks()] == expected
+    held.clear()
+    clock.now += 1
+    assert [rank.gpu for rank in ranks.ranks()] == expected
+
+
 def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(
     tmp_path: Path,
 ) -> None:

@@ -41,6 +41,15 @@ class GpuDirectory:
         """All GPUs that the driver reaches."""
         return tuple(self._gpus.values())
 
+    def of_process(self, pid: int) -> str:
+        """The UUID of the GPU on which a process has the most memory; empty if it has none."""
+        held = [
+            (one.memory_by_pid[pid], one.mig, uuid)
+            for uuid, one in self._gpus.items()
+            if pid in one.memory_by_pid
+        ]
+        return max(held)[2] if held else ""
+
     def state(self, uuid: str) -> str:
         """What a GPU does (`Device`); empty if unknown."""
         state = self._states.state(uuid)

@@ -90,9 +90,12 @@ def _lives(pid: int, start: int) -> bool:
 
 
 def _inside(target: dict[str, Any], path: str) -> str:
-    """The path as the rank's own mounts have it."""
+    """The path as the rank's own mounts have it; as ours do where those of others may not be
+    seen."""
     pid = target["pid"]
     at = "root" if path.startswith("/") else "cwd"
+    if at == "root" and not os.access(f"/proc/{pid}/root/.", os.F_OK):
+        return path
     return f"/proc/{pid}/{at}/{path.lstrip('/')}"
 
 

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stagewatch.core.errors import NoData, SourceError
@@ -67,7 +67,9 @@ class RankDirectory:
         fresh_for: float = 0.5,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
+        gpu_of: Callable[[int], str] = lambda pid: "",
     ) -> None:
+        """`gpu_of` says which GPU a process has, for ranks that do not tell."""
         self._records = records
         self._scan = scan
         self._fresh_for = fresh_for
@@ -76,6 +78,9 @@ class RankDirectory:
         self._lock = threading.Lock()
         self._look_again_at = float("-inf")
         self._census = Census()
+        self._gpu_of = gpu_of
+        self._gpus: dict[tuple[int, int | None], str] = {}
+        """What it has said of the processes of ranks; it forgets those that have ended."""
         self._succeeded: set[str] = set()
         """Names of dead records whose rank has since begun again, perhaps under another number."""
 
@@ -133,7 +138,7 @@ class RankDirectory:
             if (rank.job_id, rank.rank, rank.uid) not in recorded:
                 ranks.setdefault(rank.key, rank)
         return Census(
-            ranks=tuple(sorted(ranks.values(), key=lambda r: (r.job_id, r.role, r.rank))),
+            ranks=self._with_gpus(sorted(ranks.values(), key=lambda r: (r.job_id, r.role, r.rank))),
             records=tuple(records),
             skipped=dict(self._records.skipped),
             unreadable=unreadable,
@@ -141,6 +146,15 @@ class RankDirectory:
             unread=self._scan.blocked if self._scan else None,
             denied=self._scan.denied if self._scan else frozenset(),
         )
+
+    def _with_gpus(self, ranks: list[Rank]) -> tuple[Rank, ...]:
+        known, self._gpus = self._gpus, {}
+        for place, rank in enumerate(ranks):
+            process = rank.pid, rank.start_ticks
+            if rank.pid and (gpu := rank.gpu or self._gpu_of(rank.pid) or known.get(process)):
+                self._gpus[process] = gpu
+                ranks[place] = replace(rank, gpu=gpu)
+        return tuple(ranks)
 
     def _latest(self, records: list[RankRecord]) -> list[RankRecord]:
         """One record per (job, role, rank): the living before the dead, then the newest.

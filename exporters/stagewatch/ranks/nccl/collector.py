@@ -125,7 +125,7 @@ class InspectorCollector(Collector):
             if gpu := _TEXT.fullmatch(name):
                 report = read_text(os.pread(fd, MAX_BYTES, 0).decode("utf-8", "replace"))
                 for rank in mine:
-                    if gpu[1] in rank.gpu.split(","):
+                    if gpu[1] in rank.gpu.replace("GPU-", "").split(","):
                         found[rank.key] |= report.measured
             elif pid := _LINES.fullmatch(name):
                 report = read_lines(self._new_lines(fd, seen))

@@ -1,8 +1,9 @@
 """Reads what NCCL Inspector writes, the profiler plugin that NCCL ships from 2.28 on.
 
-It tells of operations that have ended, in one of two forms, as its README of NCCL 2.28 to 2.30 has
-them: text for Prometheus, with a mean of half a minute and more; or JSON, a line an operation.  The
-files are their users': what is unknown is skipped, and what lacks is counted.
+It tells of operations that have ended, in one of two forms, as its sources of NCCL 2.28 to 2.31
+write them: text for Prometheus (from 2.29.7), with a mean of half a minute and more; or JSON, a
+line an operation.  The files are their users': what is unknown is skipped, and what lacks is
+counted.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ MAX_NAME = 64
 _MAX_SECONDS, _MAX_BANDWIDTH = 1e5, 1e15
 
 _METRICS = {
+    "nccl_algorithm_bandwidth_gbs": ("collective", 0.0),
     "nccl_bus_bandwidth_gbs": ("collective", 1e9),
     "nccl_collective_exec_time_microseconds": ("collective", 1e-6),
     "nccl_p2p_bus_bandwidth_gbs": ("p2p_operation", 1e9),
     "nccl_p2p_exec_time_microseconds": ("p2p_operation", 1e-6),
 }
-"""The label that names the operation, and the unit."""
+"""The label that names the operation, and the unit; 0: not kept."""
 _SAMPLE = re.compile(r"(nccl_[a-z0-9_]{1,60})\{(.{1,1000})\} (\S{1,30})")
 _LABEL = re.compile(r'([a-z0-9_]{1,20})="([^"]{0,200})"')
 
@@ -88,8 +90,12 @@ def read_text(text: str) -> Report:
         if found is None or found[1] not in _METRICS:
             report.lacks["sample"] += bool(line.strip()) and not line.startswith("#")
             continue
-        labels = dict(_LABEL.findall(found[2]))
         name, unit = _METRICS[found[1]]
+        if not unit:
+            continue
+        labels = dict(_LABEL.findall(found[2]))
+        if "comm_id" in labels:  # NCCL 2.29 tells no name
+            labels.setdefault("comm_name", labels["comm_id"])
         value = _number(found[3], _MAX_BANDWIDTH / unit)
         lacking = [one for one in (name, "message_size", "comm_name") if one not in labels]
         if lacking or value is None:
