@@ -34,7 +34,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = re.search(r"^from stagewatch", text, re.M)
     assert first
     text = f"{text[: first.start()]}{imported}\n{text[first.start() :]}"
-    node.write_text(text.replace("        gpu_spec,", f"{listed}\n        gpu_spec,"))
+    node.write_text(text.replace("        gpu.SPEC.built(", f"{listed}\n        gpu.SPEC.built("))
     return root
 
 
