@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stagewatch.core.children.start import bare_python
 from stagewatch.core.errors import ConfigError
-from stagewatch.core.privileges.keeper import told
+from stagewatch.core.privileges.keeper import encode_children
 from stagewatch.node_context import privileged_children
 
 
@@ -30,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         raise ConfigError("keeper: systemd starts it with a socket; see stagewatch-keeper.socket")
     command = bare_python(
-        "stagewatch.core.privileges.keeper_child", told(privileged_children(arguments.proc))
+        "stagewatch.core.privileges.keeper_child",
+        encode_children(privileged_children(arguments.proc)),
     )
     os.execv(command[0], command)  # noqa: S606

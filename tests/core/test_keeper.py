@@ -76,7 +76,7 @@ SERVICE = """
 import json, os, socket, sys
 from stagewatch.core.children.start import Child, bare_python
 from stagewatch.core.errors import SourceError
-from stagewatch.core.privileges.keeper import Keeper, told
+from stagewatch.core.privileges.keeper import Keeper, encode_children
 
 children = {"reader": Child("stagewatch.host.guarded_child", ("/proc",))}
 directory, own = sys.argv[1], os.geteuid()
@@ -96,7 +96,7 @@ def keeper(held):
         os.dup2(held.fileno(), 3)
         os.set_inheritable(3, True)
         os.environ["LISTEN_PID"] = str(os.getpid())
-        command = bare_python("stagewatch.core.privileges.keeper_child", told(children))
+        command = bare_python("stagewatch.core.privileges.keeper_child", encode_children(children))
         os.execv(command[0], command)
 """
 """One behind a socket that others hold, as its unit is."""

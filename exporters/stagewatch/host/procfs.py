@@ -91,7 +91,7 @@ class Procfs:
 
     def stats(self, pids: Iterable[int]) -> dict[int, ProcessStat]:
         """Those of the processes that answer."""
-        raws = self._told(pids, lambda pid: read_bytes(f"{self._root}/{pid}/stat"))
+        raws = self._read_many(pids, lambda pid: read_bytes(f"{self._root}/{pid}/stat"))
         stats = {pid: _stat(raw) for pid, raw in raws.items()}
         return {pid: stat for pid, stat in stats.items() if stat is not None}
 
@@ -202,14 +202,14 @@ class Procfs:
 
     def network_namespaces(self, pids: Iterable[int]) -> dict[int, int]:
         """The same for many processes; without those that are hidden."""
-        return self._told(pids, lambda pid: os.stat(f"{self._root}/{pid}/ns/net").st_ino)  # noqa: PTH116
+        return self._read_many(pids, lambda pid: os.stat(f"{self._root}/{pid}/ns/net").st_ino)  # noqa: PTH116
 
     def each(self, reads: Sequence[tuple[int, Callable[[], T]]]) -> list[T | None]:
         """The results of reads of many processes; cheaper than `patiently` for one after
         another."""
         return _patience.ask_each([(f"{self._root}/{pid}", read) for pid, read in reads])
 
-    def _told(self, pids: Iterable[int], read: Callable[[int], T | None]) -> dict[int, T]:
+    def _read_many(self, pids: Iterable[int], read: Callable[[int], T | None]) -> dict[int, T]:
         """The results of `read` by process; without those that have none."""
         wanted = list(pids)
         answers = self.each([(pid, partial(read, pid)) for pid in wanted])

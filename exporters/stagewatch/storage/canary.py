@@ -124,7 +124,7 @@ class CanaryCollector(JobsCollector):
         if state.hung is not None:
             out.add(STUCK, state.hung, name, state.hung_phase)
             out.add(SUCCESS, 0, name)
-            self._tell(name, f"hangs in {state.hung_phase}")
+            self._log_trouble(name, f"hangs in {state.hung_phase}")
             return
         result = state.fresh(self.results_for)
         if result is None:
@@ -137,7 +137,7 @@ class CanaryCollector(JobsCollector):
         error = result.get("error")
         if error is not None:
             out.add(ERROR, 1, name, error["phase"], error["error"])
-        self._tell(name, f"failed in {error['phase']}: {error['error']}" if error else "")
+        self._log_trouble(name, f"failed in {error['phase']}: {error['error']}" if error else "")
         if "skipped" in result:
             out.add(SKIPPED, 1, name, result["skipped"])
         else:
@@ -145,7 +145,7 @@ class CanaryCollector(JobsCollector):
         for direction, rate in result.get("bandwidth", {}).items():
             out.add(BANDWIDTH, rate, name, direction)
 
-    def _tell(self, name: str, trouble: str) -> None:
+    def _log_trouble(self, name: str, trouble: str) -> None:
         """Log the problem of a canary once, and later that it works again."""
         if trouble == self._trouble.get(name, ""):
             return

@@ -281,13 +281,13 @@ class Screen(App[None]):
     def action_trace(self) -> None:
         """Write the trace of the chosen rank's job."""
         if (row := self._row()) is not None:
-            self._tell(f"writing the trace of job {row.job_id} ...", seconds=3.0)
-            self._ask(lambda: self._trace(row.job_id), self._tell)
+            self._show_message(f"writing the trace of job {row.job_id} ...", seconds=3.0)
+            self._ask(lambda: self._trace(row.job_id), self._show_message)
 
     def _row(self) -> Row | None:
         return next((row for row in self._shown if _text_key(row) == self._chosen), None)
 
-    def _tell(self, text: str, seconds: float = 20.0) -> None:
+    def _show_message(self, text: str, seconds: float = 20.0) -> None:
         self.notify(printable(text), timeout=seconds, markup=False)
 
     def _ask(self, question: Callable[[], str], then: Callable[[str], None]) -> None:

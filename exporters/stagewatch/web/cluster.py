@@ -1,6 +1,6 @@
-"""What the page of the Slurm agent says: nodes, GPUs, queue and jobs as plain values.
+"""The facts on the page of the Slurm agent: nodes, GPUs, queue and jobs as plain values.
 
-They come from the series that the agent has anyway: no further request to the controller.
+They come from the agent's series: no further request to the controller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GPU_STATES = ("allocated", "free", "free_drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """One node; `kind` is drain, down or fail for one that takes no jobs, else empty."""
+    """One node; `kind` is drain, down or fail if it takes no jobs, else empty."""
 
     name: str
     state: str
@@ -30,7 +30,7 @@ class ClusterNode:
 
     @property
     def look(self) -> str:
-        """The class of its square: what is wrong with it, else how busy it is."""
+        """The class of its square: its problem, or else how busy it is."""
         if self.kind or "NOT_RESPONDING" in self.flags:
             return "drain" if self.kind == "drain" else "down"
         states = {"ALLOCATED": "full", "MIXED": "part", "IDLE": "idle"}
@@ -46,7 +46,7 @@ class GPUType:
 
     @property
     def total(self) -> int:
-        """How many are configured."""
+        """The number of configured GPUs."""
         return sum(self.states.values())
 
 
@@ -92,12 +92,12 @@ class ClusterFacts:
 
     @property
     def troubled(self) -> list[ClusterNode]:
-        """The nodes that take no jobs or do not answer, those that failed first."""
+        """The nodes that take no jobs or do not answer; failed ones first."""
         troubled = [node for node in self.nodes if node.look in ("down", "drain")]
         return sorted(troubled, key=lambda node: node.look != "down")
 
     def looks(self) -> list[tuple[str, int]]:
-        """How many nodes there are of each look."""
+        """The number of nodes by class."""
         order = ("down", "drain", "full", "part", "idle", "other")
         counts = Counter(node.look for node in self.nodes)
         return [(look, counts[look]) for look in order if counts[look]]
@@ -107,7 +107,7 @@ class ClusterFacts:
         return sum(kind.states.get(state, 0) for kind in self.gpus)
 
     def longest_waiting(self) -> Partition | None:
-        """The partition with the job that has waited for longest."""
+        """The partition with the job that has waited the longest."""
         waiting = [partition for partition in self.partitions if partition.oldest is not None]
         return max(waiting, key=lambda partition: partition.oldest or 0.0, default=None)
 

@@ -1,8 +1,7 @@
 """The web-config file: TLS and basic authentication, in the format of Prometheus' exporter-toolkit.
 
-Format: https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
-The reader refuses a key that it does not support and never passes over it: a protection that
-somebody asked for must not be missing in silence.
+Format: https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md The
+reader refuses a key that it does not support: a missing protection must not stay unnoticed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {
     "": ssl.CERT_NONE,
     "NoClientCert": ssl.CERT_NONE,
-    "RequestClientCert": ssl.CERT_NONE,  # asked for and then not looked at
+    "RequestClientCert": ssl.CERT_NONE,  # requested and then not checked
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
@@ -69,7 +68,7 @@ class WebConfig:
 
 
 def read_web_config(file: Path) -> WebConfig:
-    """Read the file.  Raises `ConfigError` with one line naming file, key and what is accepted."""
+    """Read the file.  Raises `ConfigError` with one line: file, key and accepted values."""
     try:
         import yaml
     except ImportError as error:
@@ -93,7 +92,7 @@ def read_web_config(file: Path) -> WebConfig:
 
 
 class _Reader:
-    """Takes parsed YAML apart and says which key of the file is wrong."""
+    """Reads parsed YAML, and names the key of the file that is wrong."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -182,7 +181,7 @@ class _Reader:
         return {name: text for name, text in headers.items() if text}
 
     def _path(self, table: Mapping[str, Any], name: str) -> Path | None:
-        """A file; relative names start from the directory of the web-config file."""
+        """A file; relative names are relative to the directory of the web-config file."""
         value = table.get(name) or None
         if value is not None and not isinstance(value, str):
             raise self.wrong(f"tls_server_config.{name}", "must be a path")

@@ -1,7 +1,7 @@
 """Requests and responses as bytes and as values, apart from any socket.
 
-The parser accepts what RFC 9112 allows a client to send and nothing else: it refuses folded
-headers, bare carriage returns and spaces before a colon, where other parsers would guess.
+The parser accepts only what RFC 9112 allows a client to send: it refuses folded headers, bare
+carriage returns and spaces before a colon, while other parsers guess.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)\r?\n")
 
 
 class Refused(Exception):
-    """A request that gets no page, with the status and the text that say why."""
+    """A request that gets no page, with a status and a text that say why."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -85,7 +85,7 @@ def plain(status: HTTPStatus, text: str, headers: Mapping[str, str] | None = Non
 def parse_head(head: bytes) -> Request:
     """Read a request's line and headers, up to and with the empty line.
 
-    Raises `Refused` for what is malformed, and for a body, since no page takes one.
+    Raises `Refused` for a malformed head, and for a body, since no page takes one.
     """
     line = _REQUEST_LINE.match(head)
     if line is None:

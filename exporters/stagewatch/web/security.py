@@ -1,8 +1,8 @@
-"""Decides who may ask: TLS, client certificates and passwords, as the web-config file says.
+"""Decides which clients get pages: TLS, client certificates and passwords, by the web-config file.
 
-A change of the file, the certificate, its key or the authority takes effect within a second.
-Where the new state cannot be used (a certificate half written), the old one stays in force and the
-log says why.
+A change of the file, the certificate, its key or the authority takes effect within a second.  If
+the new state cannot be used (a certificate half written), the old one stays in force and the log
+says why.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _State:
 
 
 class WebSecurity:
-    """What the web-config file asks for.  Raises `ConfigError` where it cannot be used."""
+    """The settings of the web-config file.  Raises `ConfigError` if it cannot be used."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -73,7 +73,7 @@ class WebSecurity:
         return context
 
     def admits(self, certificate: Mapping[str, Any] | None) -> bool:
-        """Whether a client with this verified certificate may ask."""
+        """Whether a client with this verified certificate may get pages."""
         tls = self._state.config.tls
         # A resumed session is not verified again, and the certificate may have run out since.
         if certificate and ssl.cert_time_to_seconds(certificate["notAfter"]) < time.time():
@@ -84,7 +84,7 @@ class WebSecurity:
         return any(name in tls.client_allowed_sans for _, name in names)
 
     def answer(self, request: Request, make: Callable[[Request], Response]) -> Response:
-        """The response to a request whose user may ask, else 401."""
+        """The response to a request of an allowed user, else 401."""
         self._look()
         config = self._state.config
         if config.users:
@@ -101,7 +101,7 @@ class WebSecurity:
         return replace(response, headers={**response.headers, **config.headers})
 
     def _look(self) -> None:
-        """Take over what has changed; one thread looks, the others use the present state."""
+        """Load changed files; one thread checks, the others use the current state."""
         if time.monotonic() - self._looked < _LOOK_EVERY_SECONDS:
             return
         if not self._looking.acquire(blocking=False):
@@ -131,7 +131,7 @@ class WebSecurity:
             log.info("took over the changed web configuration %s", self._file)
 
     def _read(self) -> _State:
-        # The marks are taken before the files are read: the next look sees a change in between.
+        # Stat before reading: the next check then sees a change in between.
         marks = _marks(self._file)
         config = read_web_config(self._file)
         if config.tls is None:
@@ -141,7 +141,7 @@ class WebSecurity:
 
 
 def _make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
-    """A context for handshakes.  Raises `ConfigError` naming the file that cannot be used."""
+    """A context for handshakes.  Raises `ConfigError` with the file that cannot be used."""
 
     def encrypted() -> NoReturn:
         raise ConfigError(f"--web-config {file}: {tls.key_file}: the key must not be encrypted")
@@ -186,14 +186,14 @@ def _marks(*files: Path) -> Marks:
 
 
 class _TooBusy(Exception):
-    """Clients try passwords faster than they can be checked."""
+    """Clients try passwords faster than the server can check them."""
 
 
 class _BasicAuth:
     """Checks passwords against bcrypt hashes (RFC 7617); one at a time, since bcrypt costs CPU.
 
-    It remembers a checked password under a keyed digest of user, password and hash: a scrape
-    every second costs one bcrypt at the start, and a changed hash is checked anew.
+    It remembers a checked password under a keyed digest of user, password and hash: a scrape every
+    second costs one bcrypt at the start, and a changed hash is checked again.
     """
 
     def __init__(self) -> None:

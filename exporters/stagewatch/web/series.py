@@ -20,18 +20,18 @@ class Series:
                 self._families.setdefault(metric.name, []).append((metric, family))
 
     def of(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
-        """The labels and value of each series of a metric; none if nobody reports it."""
+        """The labels and values of a metric's series; none if no collector has it."""
         for metric, family in self._families.get(name, ()):
             for labels, value in family.items():
                 if not isinstance(value, Histogram):
                     yield dict(zip(metric.labels, labels, strict=True)), value
 
     def by(self, name: str, keys: Sequence[str]) -> dict[Key, float]:
-        """The values of a metric by these of its labels; a label it lacks counts as empty."""
+        """The values of a metric by some of its labels; a missing label counts as empty."""
         return {key_of(labels, keys): value for labels, value in self.of(name)}
 
     def reader(self, keys: Sequence[str]) -> Callable[[str, Key], float | None]:
-        """A function that looks up a metric's value by these of its labels."""
+        """A function that looks up a metric's value by some of its labels."""
         values = cache(lambda name: self.by(name, keys))
         return lambda name, key: values(name).get(key)
 

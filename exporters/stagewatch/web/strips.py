@@ -1,8 +1,8 @@
-"""The last ten minutes of each rank as a strip of stages, from the events of its record.
+"""The last ten minutes of every rank as a strip of stages, from the events in its record.
 
-A strip is a row of slots, each of one stage.  Where steps are shorter than a slot, the slots have
-the proportions of the stages.  Strips are made when somebody looks at the page, and so seldom that
-they take a small share of a core however many there are.
+A strip is a row of slots; a slot has one stage.  If steps are shorter than a slot, the slots have
+the proportions of the stages.  Strips are made only for a viewer of the page, and so seldom that
+they take a small share of a core, however many there are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Span = tuple[float, float, str]
 
 
 class Strips:
-    """The strips of the ranks of jobs that live, by rank."""
+    """The strips of the ranks of running jobs, by rank."""
 
     def __init__(self, ranks: RankDirectory) -> None:
         self._ranks = ranks
@@ -81,7 +81,7 @@ class Strips:
         ):
             if event.lane == position and event.began_ns is not None:
                 closed.append((event.began_ns / 1e9, event.boot_ns / 1e9, event.stage))
-        if record.life is not Life.ALIVE:  # nobody knows when it died
+        if record.life is not Life.ALIVE:  # the time of its death is unknown
             return list(closed)
         frames = [(frame.started, now, frame.stage) for frame in lane.frames]
         return [*closed, *(frames or [(now, now, "idle")])]
@@ -122,7 +122,7 @@ def slots(spans: Iterable[Span], now: float) -> list[Segment]:
 
 
 def _innermost(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans cut where one is inside of another, without overlaps, and `idle` between them."""
+    """The spans, cut so that none overlap, with `idle` between them."""
     at = float("-inf")
     open_spans: list[tuple[float, str]] = []
 

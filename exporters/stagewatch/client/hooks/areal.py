@@ -19,7 +19,15 @@ from stagewatch.client.hooks.patching import (
     with_stage,
     within,
 )
-from stagewatch.client.hooks.span import Names, by_stage, calling, count, mark, publish, tell
+from stagewatch.client.hooks.span import (
+    Names,
+    by_stage,
+    calling,
+    count,
+    mark,
+    publish,
+    record_value,
+)
 
 # Names such as `ppo_actor.ppo_update` are those of the workers that the trainer calls.
 NAMES = Names(
@@ -144,7 +152,7 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
 
     def waiting(_: Any, self: Any, *__: Any, **___: Any) -> None:
         waits = len(self._pending_results) + self.runner.get_output_queue_size()
-        tell(NAMES, "queue_depth", waits, "generate")
+        record_value(NAMES, "queue_depth", waits, "generate")
 
     executor = getattr(module, "WorkflowExecutor", None)
     patches.plan_extra(executor, "_create_workflow_task", create, "pending_task")
@@ -198,7 +206,7 @@ def _version(owner: str, scalar: str) -> Plan:
     """Plans to record the version of an engine's weights."""
 
     def report(_: Any, self: Any, version: Any, *__: Any, **___: Any) -> None:
-        tell(NAMES, scalar, version)
+        record_value(NAMES, scalar, version)
 
     def plan(module: ModuleType, patches: Patches) -> None:
         engine = getattr(module, owner, None)

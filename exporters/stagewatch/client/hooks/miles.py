@@ -13,7 +13,7 @@ from typing import Any
 from stagewatch.client.hooks.batches import Batch, Sample
 from stagewatch.client.hooks.patching import Patches, Plan, answered, class_in, plan_timer, within
 from stagewatch.client.hooks.slime import generated, plan_rewards, updated
-from stagewatch.client.hooks.span import Names, Span, by_stage, count, tell
+from stagewatch.client.hooks.span import Names, Span, by_stage, count, record_value
 
 NAMES = Names(
     "miles",
@@ -86,7 +86,7 @@ def _queue(module: ModuleType, patches: Patches) -> None:
 
     def report(_: Any, self: Any, *__: Any, **___: Any) -> None:
         samples = len(self._buffer) * self._args.n_samples_per_prompt
-        tell(NAMES, "queue_depth", samples, "rollout")
+        record_value(NAMES, "queue_depth", samples, "rollout")
 
     buffer = getattr(module, "DefaultDataBuffer", None)
     patches.plan_extra(buffer, "get", answered(report))

@@ -20,7 +20,7 @@ from stagewatch.client.hooks.patching import (
     plan_timer,
     within,
 )
-from stagewatch.client.hooks.span import Names, Span, by_stage, count, tell
+from stagewatch.client.hooks.span import Names, Span, by_stage, count, record_value
 
 NAMES = Names(
     "slime",
@@ -54,7 +54,7 @@ def generated(names: Names, output: Any) -> None:
     tokens = sum(sample.response_length for sample in samples)
     count(names, stage="rollout", own="rollout", samples=len(samples), tokens=tokens)
     versions = [int(one) for each in samples for one in each.weight_versions if str(one).isdigit()]
-    tell(names, "weight_version", min(versions, default=None), "rollout")
+    record_value(names, "weight_version", min(versions, default=None), "rollout")
 
 
 def _flat(samples: Any) -> Iterator[Any]:
@@ -121,7 +121,7 @@ def _queue(module: ModuleType, patches: Patches) -> None:
 
     def report(_: Any, self: Any, *__: Any, **___: Any) -> None:
         groups = self.output_queue.qsize()
-        tell(NAMES, "queue_depth", groups * self.args.n_samples_per_prompt, "rollout")
+        record_value(NAMES, "queue_depth", groups * self.args.n_samples_per_prompt, "rollout")
 
     worker = getattr(module, "AsyncRolloutWorker", None)
     patches.plan_extra(worker, "get_completed_groups", answered(report))
@@ -132,7 +132,7 @@ def updated(names: Names) -> Wrapping:
 
     def report(_: Any, self: Any, *__: Any, **___: Any) -> None:
         updater = getattr(self, "weight_updater", None)
-        tell(names, "weight_version", getattr(updater, "weight_version", None))
+        record_value(names, "weight_version", getattr(updater, "weight_version", None))
 
     return answered(report)
 

@@ -207,7 +207,7 @@ def count(names: Names, *, stage: str = "train", own: str = "", **amounts: float
         _api.throughput(stage=stage, **amounts)
 
 
-def tell(names: Names, scalar: str, value: Any, own: str = "") -> None:
+def record_value(names: Names, scalar: str, value: Any, own: str = "") -> None:
     """Record a value of the framework, if it has one."""
     if value is not None and _record_of(names, own) is not None:
         _api.scalar(scalar, value)

@@ -23,7 +23,7 @@ from stagewatch.client.hooks.span import (
     count,
     mark,
     publish,
-    tell,
+    record_value,
 )
 
 _GENERATES = "generate_sequences"
@@ -154,7 +154,7 @@ def _queue(module: ModuleType, patches: Patches) -> None:
 
     def report(result: Any, *_: Any, **__: Any) -> None:
         if result is not None:  # the sample, and how many are left
-            tell(NAMES, "queue_depth", result[1])
+            record_value(NAMES, "queue_depth", result[1])
 
     client = getattr(module, "MessageQueueClient", None)
     patches.plan_extra(client, "get_sample", answered(report))
@@ -168,7 +168,7 @@ def _assembly(module: ModuleType, patches: Patches) -> None:
 
     def report(batch: Any, *_: Any, **__: Any) -> None:
         versions = [int(one) for one in batch.meta_info["trajectory_param_versions"]]
-        tell(NAMES, "rollout_weight_version", min(versions, default=None))
+        record_value(NAMES, "rollout_weight_version", min(versions, default=None))
         count(NAMES, samples=len(versions))
 
     patches.plan_extra(module, "assemble_batch_from_rollout_samples", answered(report))

@@ -115,7 +115,7 @@ class Keeper:
         link, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
-                bare_python("stagewatch.core.privileges.keeper_child", told(children)),
+                bare_python("stagewatch.core.privileges.keeper_child", encode_children(children)),
                 stdin=other.fileno(),
                 stdout=subprocess.DEVNULL,
                 cwd="/",
@@ -166,7 +166,7 @@ class Keeper:
         self._said = message
 
 
-def told(children: Mapping[str, Child]) -> str:
+def encode_children(children: Mapping[str, Child]) -> str:
     """The list of children in the keeper's format."""
     return json.dumps(
         {name: (child.module, child.arguments, child.may) for name, child in children.items()}
