@@ -122,8 +122,8 @@ def test_the_last_node_of_a_partition_is_never_drained(act: Act, slurm: SlurmClu
     assert slurm.state("h3") == "IDLE"
 
 
-def test_a_node_that_is_down_keeps_its_reason(act: Act, slurm: SlurmCluster) -> None:
-    slurm.run("scontrol", "update", "nodename=h1", "state=down", "reason=bad PSU")
+def test_a_node_that_fails_keeps_its_reason(act: Act, slurm: SlurmCluster) -> None:
+    slurm.run("scontrol", "update", "nodename=h1", "state=fail", "reason=bad PSU")
     assert "it is out already: bad PSU" in act.run("drain", act.case("h1"), status=1)
     assert "Reason=bad PSU" in act.shown("h1")
     slurm.run("scontrol", "update", "nodename=h1", "state=resume")
