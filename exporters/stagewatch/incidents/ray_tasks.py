@@ -18,7 +18,7 @@ from typing import Any
 
 from stagewatch.incidents.talk import http, listeners
 
-DEADLINE_SECONDS = 2.0
+DEADLINE_SECONDS = 3.0
 """For one question; there are three."""
 PORT = 8265
 """Where the dashboard listens by itself, on the head node of a cluster."""
