@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -332,5 +333,7 @@ def test_real_ray_leads_to_the_actor_that_never_returns(
         collector.close()
         records.close()
         files.close()
+        children.stop()
+        shutil.rmtree(place, ignore_errors=True)
     assert found.count("holds up the job") == (fault == "rollout")
     assert "Monitor" not in found
