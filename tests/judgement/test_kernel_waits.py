@@ -20,6 +20,7 @@ from stagewatch.judgement.wait_words import said
 from stagewatch.judgement.waits import waits_of
 from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import CASES, ranks_of
+from tests.judgement.jobs import HEALTHY
 
 
 def test_the_rank_that_others_read_from_is_named_with_what_they_wait_in() -> None:
@@ -35,6 +36,27 @@ def test_a_process_that_is_no_rank_is_named_and_no_rank_accused() -> None:
     told = "for vllm serve (pid 7) in a receive from a socket"
     assert sentence(found).endswith(f"they wait {told}")
     assert findings_of([found], ranks)[0].headline.endswith(f": they wait {told}.")
+
+
+def test_a_process_is_told_where_those_who_wait_for_it_are_waited_for_by_another_role() -> None:
+    """A driver waits for its rollout workers, and these for a reward server."""
+    late = replace(
+        HEALTHY, progress_age_seconds=400.0, collectives={}, wait_class=WaitClass.UNKNOWN
+    )
+    score = KernelWait("a task of Ray", process="Reward.score (pid 7)")
+    ranks = [
+        replace(late, role="driver", pid=1, kernel_waits=(KernelWait("a task", "rollout", 0),)),
+        replace(late, role="rollout", pid=2, kernel_waits=(score,)),
+        replace(late, role="rollout", pid=3, rank=1, kernel_waits=(score,)),
+        replace(late, role="train", pid=4, kernel_waits=(KernelWait(""),)),
+    ]
+    found = {verdict.role: verdict for verdict in judge(ranks)}
+    assert not any(verdict.charges for verdict in found.values())
+    assert {role: verdict.evidence for role, verdict in found.items()} == {
+        "driver": "other_role",
+        "rollout": "outsider",
+        "train": "other_role",
+    }
 
 
 def test_of_a_circle_through_roles_nobody_is_sure() -> None:

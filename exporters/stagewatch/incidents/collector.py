@@ -33,7 +33,7 @@ from stagewatch.incidents.files import (
     with_evidence,
 )
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
-from stagewatch.incidents.libraries import Asked, Libraries, Told
+from stagewatch.incidents.libraries import Asked, Libraries, RayTold, Told
 from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.headline import findings_of
@@ -183,12 +183,14 @@ class _Watched:
         return next(self.pauses, None) if frames < MAX_FRAMES else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Question:
     """A question about a job's ranks to the kernel, of which the answer takes some seconds."""
 
     job_id: str
     ranks: Sequence[Rank]
+    ray: RayTold | None = None
+    """What Ray has told meanwhile."""
 
 
 class IncidentsCollector(Collector):
@@ -329,6 +331,8 @@ class IncidentsCollector(Collector):
         self._ask_the_kernel(job_id, live, facts)
         takes = self._taker.take(live)
         asked = self._libraries.ask(live)
+        if self._asked is not None and self._asked.job_id == job_id:
+            self._asked.ray = asked.ray
         self._begun = _Watched(job_id, live, asked, time.monotonic() + APART_SECONDS)
         self._begun.add(takes)
         self._begun.nccl = self._communicators(live)
@@ -342,7 +346,7 @@ class IncidentsCollector(Collector):
             begun, looks = self._taken.get(watched.job_id, (now, 0))
             self._taken[watched.job_id] = (begun, looks + 2 * len(watched.ranks))
             mine = [fact for fact in facts if fact.job_id == watched.job_id]
-            self._ask_the_kernel(watched.job_id, watched.ranks, mine)
+            self._ask_the_kernel(watched.job_id, watched.ranks, mine, watched.asked.ray)
             watched.add(self._taker.take(watched.ranks))
             watched.nccl = self._communicators(watched.ranks)
             watched.due = time.monotonic() + APART_SECONDS
@@ -431,7 +435,11 @@ class IncidentsCollector(Collector):
         )
 
     def _ask_the_kernel(
-        self, job_id: str, ranks: Sequence[Rank], facts: Iterable[RankFacts]
+        self,
+        job_id: str,
+        ranks: Sequence[Rank],
+        facts: Iterable[RankFacts],
+        ray: RayTold | None = None,
     ) -> None:
         """Begin to look at what ranks wait for; of those in a collective their programs tell."""
         if self._asked is None:
@@ -441,7 +449,7 @@ class IncidentsCollector(Collector):
                 threads={rank.pid: rank.thread for rank in ranks},
                 connected=[fact.pid for fact in facts if fact.pid and not fact.inside],
             )
-            self._asked = _Question(job_id, ranks)
+            self._asked = _Question(job_id, ranks, ray)
 
     def _note_waits(self, suspected: Collection[str]) -> None:
         """Add to an incident what the kernel has shown; of whom it shows nothing now, who has not
@@ -453,7 +461,7 @@ class IncidentsCollector(Collector):
         self._waits.rest()
         incident = self._latest.get(asked.job_id)
         if incident is not None and asked.job_id in suspected:
-            waits = kernel_waits(waiting, asked.ranks, self._proc)
+            waits = kernel_waits(waiting, asked.ranks, self._proc, asked.ray)
             ends = far_ends(waiting, asked.ranks)
             ranks = [
                 replace(

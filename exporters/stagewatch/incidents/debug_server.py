@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from stagewatch.incidents.talk import Talk, listeners
+from stagewatch.incidents.talk import http, listeners
 
 DEADLINE_SECONDS = 1.0
 """For one question."""
@@ -49,12 +49,4 @@ def load(where: str) -> Any:
 
 
 def _ask(port: int, method: str, handler: str) -> bytes:
-    with contextlib.closing(Talk(("::1", port), DEADLINE_SECONDS)) as talk:
-        question = f"{method} /handler/{handler} HTTP/1.0\r\nContent-Length: 0\r\n\r\n"
-        talk.send(question.encode())
-        while talk.receive():
-            pass
-        head, _, body = bytes(talk.received).partition(b"\r\n\r\n")
-    if head.split()[1:2] != [b"200"]:
-        raise OSError(0, "its debug server refuses to tell")
-    return body
+    return http(("::1", port), f"{method} /handler/{handler}", DEADLINE_SECONDS)

@@ -6,7 +6,9 @@ of a rank waits for that rank, and a rank that waits for its own loader waits fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
@@ -44,16 +46,33 @@ _STUCK = (State.INWARD, State.STORAGE)
 """A process that does not go on by itself.  One that sleeps may be about to look again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A task of Ray that a process waits for."""
+
+    pid: int
+    """Of the process on this node that runs it; 0: none does."""
+    task: str
+    who: str
+    """Who is to do it, in words."""
+
+
 def kernel_waits(
-    waiting: Waiting, ranks: Iterable[Rank], proc: Procfs
+    waiting: Waiting,
+    ranks: Iterable[Rank],
+    proc: Procfs,
+    ray: Mapping[int, Sequence[Awaited]] | None = None,
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
-    """By rank, of all that were looked at."""
+    """By rank, of all that were looked at; with what Ray tells of a job that it runs."""
+    if ray is not None:
+        waiting = replace(waiting, waits=tuple(filter(partial(_counts, waiting), waiting.waits)))
     job = _Job(waiting, ranks, proc)
-    return {
+    found = {
         rank.key: job.waits(rank) or (NOTHING,)
         for rank in job.ranks.values()
         if rank.pid in waiting.processes
     }
+    return found if ray is None else found | dict(job.in_ray(found, ray))
 
 
 def far_ends(waiting: Waiting, ranks: Iterable[Rank]) -> dict[RankKey, tuple[str, ...]]:
@@ -102,6 +121,26 @@ class _Job:
         outward = [wait for wait in found if not wait.nobody]
         return tuple(outward or found)[:MAX_WAITS]
 
+    def in_ray(
+        self, kernel: Mapping[RankKey, tuple[KernelWait, ...]], ray: Mapping[int, Sequence[Awaited]]
+    ) -> Iterator[tuple[RankKey, tuple[KernelWait, ...]]]:
+        """Whom ranks wait for that Ray runs: whoever does their tasks counts; who runs no task
+        waits for the next one, which is no fault of its own."""
+        for pid, rank in self.ranks.items():
+            if found := [wait for one in ray.get(pid, ()) if (wait := self._task(rank, one))]:
+                yield rank.key, tuple(dict.fromkeys(found))
+            elif pid not in ray:
+                outward = tuple(wait for wait in kernel.get(rank.key, ()) if not wait.nobody)
+                yield rank.key, outward or (NOTHING,)
+
+    def _task(self, rank: Rank, one: Awaited) -> KernelWait | None:
+        # Not its ancestors: all of Ray may be below the driver.
+        owner = self.ranks.get(one.pid)
+        if owner is None:
+            return KernelWait("a task of Ray", process=one.who)
+        how = f"{one.task} of Ray"
+        return None if owner is rank else KernelWait(how, owner.role, owner.rank)
+
     def _end(self, rank: Rank, pid: int, how: str) -> Iterator[KernelWait]:
         """What is told of a process that waits for nobody: the rank or a helper of its own only if
         it cannot go on."""
@@ -144,6 +183,13 @@ class _Job:
             yield pid
             stat = self._proc.stat(pid)
             pid = stat.parent if stat else 0
+
+
+def _counts(waiting: Waiting, wait: Wait) -> bool:
+    """Whether a wait is of the thread that counts: the others of a process in Ray keep its
+    connections with all other processes of Ray."""
+    process = waiting.processes.get(wait.pid)
+    return process is None or wait.thread == process.thread
 
 
 def _unclear(wait: Wait) -> bool:

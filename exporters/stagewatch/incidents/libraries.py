@@ -1,6 +1,6 @@
-"""What PyTorch's flight recorder and NCCL's RAS tell of a job that seems to hang.
+"""What PyTorch's flight recorder, NCCL's RAS and Ray tell of a job that seems to hang.
 
-Both are asked in a child, since pipes, dumps, ports and what comes out of them belong to the user
+They are asked in a child, since pipes, dumps, ports and what comes out of them belong to the user
 of the job.  They add facts to an incident, and edges to the graph of the job.
 
 That child has no privileges, as it speaks to what the user has put there.  So NCCL is asked for
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +20,11 @@ from typing import Any
 from stagewatch.core.children.start import Child, plainly
 from stagewatch.core.children.supervisor import Supervisor
 from stagewatch.core.errors import StagewatchError
-from stagewatch.core.state_file import BROKEN
+from stagewatch.core.state_file import BROKEN, whole
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
 from stagewatch.incidents.files import communicator
+from stagewatch.incidents.kernel_waits import Awaited
 from stagewatch.incidents.nccl_ras import DEADLINE_SECONDS
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.nccl.files import ByProcess
@@ -44,6 +46,9 @@ VARIABLES = (
     "NCCL_RAS_ENABLE",
     "MASTER_PORT",
     "WORLD_SIZE",
+    "RAY_JOB_ID",
+    "RAY_API_SERVER_ADDRESS",
+    "RAY_AUTH_TOKEN",
 )
 """What a process was started with; what it has set since is not seen."""
 
@@ -58,11 +63,17 @@ class Told:
     calls: ByProcess = field(default_factory=dict)
 
 
+RayTold = Mapping[int, Sequence[Awaited]]
+"""Whom processes that run a task of Ray wait for; empty where Ray does not tell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked(Told):
     """What RAS has told, and whose flight recorder can be read."""
 
     dumps: Sequence[Mapping[str, Any]] = field(default=())
+    ray: RayTold | None = None
+    """Of a job that runs in Ray."""
 
 
 class Libraries:
@@ -94,7 +105,10 @@ class Libraries:
         except StagewatchError as error:
             log.warning("no facts of PyTorch and NCCL: %s", error)
             return Asked()
-        return Asked(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"])
+        ray = None
+        if any("RAY_JOB_ID" in one["environ"] for one in targets):
+            ray = _awaited(answer["waits"])
+        return Asked(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"], ray)
 
     def read(self, asked: Asked) -> Told:
         """What both tell, once the dumps have had time to be written."""
@@ -133,6 +147,7 @@ class Libraries:
                 "rank": by_pid[pid].rank,
                 "uid": by_pid[pid].uid,
                 "reachable": networks.get(pid) == here,
+                "since": _last_mark(by_pid[pid]),
                 "sockets": (sockets.get(pid) or b"").decode().split(),
                 "environ": dict(
                     item.split("=", 1)
@@ -142,6 +157,25 @@ class Libraries:
             }
             for pid, content in self._files.read("environ", by_pid, prefixes).items()
         ]
+
+
+def _last_mark(rank: Rank) -> float:
+    """Unix time of its last mark of progress; of a rank that makes none, long ago."""
+    if rank.record is None:
+        return 0.0
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + rank.record.progress
+
+
+def _awaited(told: Sequence[Any]) -> RayTold:
+    """Names are those that a program gives."""
+    found = {}
+    with contextlib.suppress(*BROKEN):
+        for pid, those in told:
+            found[whole(pid)] = tuple(
+                Awaited(whole(one["pid"]), printable(one["task"], 80), printable(one["who"], 160))
+                for one in those[:MAX_CALLS]
+            )
+    return found
 
 
 def _lines(lines: Sequence[object]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from stagewatch.core.children.worker import identity
 from stagewatch.core.processes import die_with_parent
-from stagewatch.incidents import debug_server, flight_recorder, nccl_ras
+from stagewatch.incidents import debug_server, flight_recorder, nccl_ras, ray_tasks
 
 CPU_SECONDS = 20
 SERVERS_SECONDS = 5.0
@@ -26,10 +26,12 @@ MEMORY_BYTES = 384 << 20
 
 
 def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
-    """What RAS tells, and the flight recorders that can be read: by a debug server, or by a dump
-    that was asked for, with what lies in its place now."""
+    """What RAS and Ray tell, and the flight recorders that can be read: by a debug server, or by a
+    dump that was asked for, with what lies in its place now."""
     live = [one for one in targets if _lives(one["pid"], one["start"])]
     lines, calls = nccl_ras.facts(live, ras_timeout)
+    more, waits = ray_tasks.waits(live)
+    lines += more
     dumps = []
     end = time.monotonic() + SERVERS_SECONDS
     for target in live:
@@ -45,7 +47,7 @@ def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
                 lines.append(f"PyTorch flight recorder: rank {target['rank']}: {error.strerror}")
             else:
                 dumps.append({**target, "dump": dump, "before": before})
-    return {"lines": lines, "calls": _plain(calls), "dumps": dumps}
+    return {"lines": lines, "calls": _plain(calls), "dumps": dumps, "waits": waits}
 
 
 def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ MAX_BYTES = 16 << 20
 class Talk:
     """A connection.  Its methods raise `OSError`; its owner closes it."""
 
-    def __init__(self, address: tuple[str, int], timeout: float) -> None:
-        self._timeout, self._end = timeout, time.monotonic() + timeout
+    def __init__(self, address: tuple[str, int], timeout: float, most: int = MAX_BYTES) -> None:
+        self._timeout, self._end, self._most = timeout, time.monotonic() + timeout, most
         self.received = bytearray()
         self._link = socket.create_connection(address, timeout)
 
@@ -35,8 +35,8 @@ class Talk:
         except TimeoutError:
             raise TimeoutError(0, f"no answer within {self._timeout:g} s") from None
         self.received.extend(data)
-        if len(self.received) > MAX_BYTES:
-            raise OSError(0, f"more than {MAX_BYTES >> 20} MiB of answer")
+        if len(self.received) > self._most:
+            raise OSError(0, f"more than {self._most >> 20} MiB of answer")
         return bool(data)
 
     def close(self) -> None:
@@ -48,6 +48,22 @@ class Talk:
         if seconds <= 0:
             raise TimeoutError
         return seconds
+
+
+def http(
+    address: tuple[str, int], question: str, timeout: float, most: int = MAX_BYTES, more: str = ""
+) -> bytes:
+    """What is answered to `GET /path` with status 200; `more` are lines of the head.  Raises
+    `OSError`."""
+    with contextlib.closing(Talk(address, timeout, most)) as talk:
+        talk.send(f"{question} HTTP/1.0\r\nContent-Length: 0\r\n{more}\r\n".encode())
+        while talk.receive():
+            pass
+        head, _, body = bytes(talk.received).partition(b"\r\n\r\n")
+    if (status := head.split()[1:2]) != [b"200"]:
+        said = status[0].decode("ascii", "replace")[:3] if status else "nothing"
+        raise OSError(0, f"it refuses to tell ({said})")
+    return body
 
 
 def listeners(uid: int) -> Iterator[tuple[str, int, str]]:

@@ -219,7 +219,8 @@ class _Job:
         gives_way = self._give_way(counts)
         asked = any(one.awaited for one in shared.values())
         for role, case in self.cases.items():
-            if asked and self.stuck[role] and not case.charges:
+            beyond = case.nobody == "outsider"  # which is waited for whoever waits for the role
+            if asked and self.stuck[role] and not case.charges and not beyond:
                 gives_way.add(role)
         at_fault = {} if counts - gives_way or self._just_left() else self._roles_at_fault()
         for role, case in self.cases.items():
