@@ -27,6 +27,7 @@ LASTING = {
                 "collectors",
                 "engines",
                 "gpu",
+                "gpu_condition",
                 "gpu_links",
                 "gpu_waste",
                 "logs",
@@ -47,9 +48,13 @@ LASTING = {
         )
     },
     ("dcgm_xids", "dcgm"): "which GPUs an agent reads changes when an agent comes or goes",
-    ("gpu", "dcgm_xids"): (
-        "the last error and its meaning stay until the next one, and the alert looks back minutes"
-    ),
+    **{
+        (group, "dcgm_xids"): (
+            "the last error and its meaning stay until the next one, and the alert looks back "
+            "minutes"
+        )
+        for group in ("gpu", "gpu_condition")
+    },
     ("stalls_unjudged", "stall_sums"): (
         "the longest pause of a job's life; one more evaluation does not move it"
     ),
@@ -64,6 +69,7 @@ LASTING = {
         "ThroughputDropped waits two minutes and looks back over five for excuses"
     ),
     ("gpu", "dcgm"): "a reading of dcgm-exporter under our name is as old as one that was scraped",
+    ("gpu_condition", "dcgm"): "likewise",
     ("gpu_links", "dcgm"): "likewise",
     ("gpu_waste", "dcgm"): "likewise; GPUHeldIdle waits a day",
     ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
@@ -78,7 +84,7 @@ LASTING = {
                 "checkpoints",
                 "engines",
                 "given_up",
-                "gpu",
+                "gpu_condition",
                 "logs",
                 "network_ranks",
                 "replicas",

@@ -214,6 +214,26 @@ class Case:
             for at, rank in enumerate(self.live)
         )
 
+    @property
+    def awaits_outsider(self) -> bool:
+        """Whether some wait for a process that is no rank and does not go on, or on another
+        node."""
+        return any(wait.process or wait.address for wait in self.outside)
+
+    @property
+    def asks_in_a_stage(self) -> bool:
+        """Whether some, inside of a stage, wait for a process that answers nobody, and that no rank
+        is seen to bring anything."""
+        alone = bool(self.outside) and all(
+            wait.through and wait.rank is None for wait in self.outside
+        )
+        return alone and all(
+            self.live[at].stage not in (None, *OUTSIDE)
+            for edge in self.edges
+            if edge.outside is not None
+            for at in edge.waiters
+        )
+
     # ---- How it goes on -------------------------------------------------------------------------
 
     @cached_property

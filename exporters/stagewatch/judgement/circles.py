@@ -4,10 +4,11 @@ waits for another role, which waits for those inside of it."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from stagewatch.judgement.case import Case, Charge
-from stagewatch.judgement.graph import Kind
+from stagewatch.judgement.graph import Edge, Kind, Where
+from stagewatch.judgement.roles import OUTSIDE, Beside
 
 Rank = tuple[str, int]
 """Role and number."""
@@ -15,47 +16,80 @@ _OUT = ("", -1)
 """Somebody who is no rank of the job that lives."""
 
 
-def late_in_circle(cases: Mapping[str, Case]) -> dict[str, tuple[Charge, ...]]:
-    """By role, those that have not come to a collective of their peers but wait for another role,
-    from which all waits lead back: to nobody that waits for nobody, and to no process."""
-    waits = _waits(cases)
-    found = {}
+def late_in_circle(
+    cases: Mapping[str, Case], beside: Mapping[str, Beside]
+) -> dict[str, tuple[Charge, ...]]:
+    """By role, the few of a group that have not come to its collective but wait outside of it, from
+    whom all waits lead back: to nobody that waits for nobody, and to no process.
+
+    A queue that nobody is seen to fill is no reason to be late for work, but for the next work: in
+    a stage, a process is asked.
+    """
+    members = {(role, rank.rank): rank for role, case in cases.items() for rank in case.live}
+    waits = _waits(cases, beside, members.keys())
+    late: dict[Rank, Where] = {}
     for role, case in cases.items():
-        away = {place for edge in case.edges if edge.outside for place in edge.waiters}
-        late = {
-            place: (edge.group, edge.op)
-            for edge in case.edges
-            if edge.kind is Kind.NOT_COME
-            for place in edge.targets
-            if place in away
-        }
-        if not late or 2 * len(late) > len(case.live):
-            continue
-        if all(_leads_back(waits, (role, case.live[place].rank)) for place in late):
-            found[role] = tuple(
-                Charge(case.live[place], "awaited", *where, in_turn=True)
-                for place, where in sorted(late.items())
-            )
+        for edge in case.edges:
+            missing = _targets(role, edge, case, beside)
+            size = max(case.live[at].group_sizes.get(edge.group, 0) for at in edge.waiters)
+            if edge.group and 2 * len(missing) < (size or len(case.live)):
+                late |= dict.fromkeys(missing, (edge.group, edge.op))
+    away = _away(cases)
+    chosen = {
+        rank: where for rank, where in late.items() if rank in away and _leads_back(waits, rank)
+    }
+    if len({group for group, _ in chosen.values()}) != 1:
+        return {}
+    found: defaultdict[str, tuple[Charge, ...]] = defaultdict(tuple)
+    for rank, where in sorted(chosen.items()):
+        found[rank[0]] += (Charge(members[rank], "awaited", *where, in_turn=True),)
     return found
 
 
-def _waits(cases: Mapping[str, Case]) -> Mapping[Rank, set[Rank]]:
-    """Whom each rank waits for.  A queue that is asked stands for the ranks that may fill it."""
-    waits: defaultdict[Rank, set[Rank]] = defaultdict(set)
-    living = {(role, rank.rank) for role, case in cases.items() for rank in case.live}
+def _targets(role: str, edge: Edge, case: Case, beside: Mapping[str, Beside]) -> set[Rank]:
+    """The ranks that those of an edge wait for, of other roles that share its group, too."""
+    targets = {(role, case.live[place].rank) for place in edge.targets}
+    if edge.kind is Kind.ELSEWHERE and role in beside:
+        targets |= beside[role].beyond.get(edge.group, set())
+    if edge.outside is not None and edge.outside.rank is not None:
+        targets.add((edge.outside.role, edge.outside.rank))
+    return targets
+
+
+def _away(cases: Mapping[str, Case]) -> set[Rank]:
+    """The ranks that wait outside of all collectives: through a queue only between two stages."""
+    found = set()
     for role, case in cases.items():
         for edge in case.edges:
-            targets = {(role, case.live[place].rank) for place in edge.targets}
-            if (beyond := edge.outside) is not None and beyond.rank is not None:
-                targets.add((beyond.role, beyond.rank))
-            elif beyond is not None and not beyond.through:
-                targets.add(_OUT)
-            if edge.kind is Kind.ELSEWHERE:
-                targets.add(_OUT)
-            for place in edge.waiters:
-                waits[role, case.live[place].rank] |= {
-                    target if target in living else _OUT for target in targets
-                }
+            for rank in (case.live[at] for at in edge.waiters if edge.kind is Kind.KERNEL):
+                asks = edge.outside is not None and edge.outside.rank is None
+                if not asks or rank.stage in OUTSIDE:
+                    found.add((role, rank.rank))
+    return found
+
+
+def _waits(
+    cases: Mapping[str, Case], beside: Mapping[str, Beside], living: Collection[Rank]
+) -> Mapping[Rank, set[Rank]]:
+    """Whom each rank waits for.  A queue that is asked stands for the ranks that may fill it, and
+    for all others where nobody is seen to."""
+    waits: defaultdict[Rank, set[Rank]] = defaultdict(set)
+    asks: dict[Rank, set[Rank]] = {}
+    for role, case in cases.items():
+        for edge in case.edges:
+            targets = _targets(role, edge, case, beside)
+            ranks = [case.live[place] for place in edge.waiters]
+            beyond = edge.outside if edge.outside and edge.outside.rank is None else None
+            unseen = edge.kind is Kind.ELSEWHERE and edge.group not in beside[role].beyond
+            if unseen or (beyond and not beyond.through):
+                targets = {_OUT}
+            for rank in ranks:
+                me = role, rank.rank
+                waits[me] |= {target if target in living else _OUT for target in targets}
+                if beyond and beyond.through:
+                    asks[me] = set(living) - {me} if rank.stage in OUTSIDE else {_OUT}
+    for me, anybody in asks.items():
+        waits[me] = waits[me] or anybody
     return waits
 
 

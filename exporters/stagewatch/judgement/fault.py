@@ -6,7 +6,7 @@ Collectives come first, then who is absent, then how the ranks wait, then where 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from stagewatch.gpu.device_state import Device
@@ -72,7 +72,13 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
     found = found or _by_wait(live, graph, others)
     innocent = {rank.stage for place, rank in enumerate(live) if place not in found}
     named = tuple(
-        Charge(live[place], _left_early(live[place], evidence, innocent), group, op)
+        Charge(
+            live[place],
+            _left_early(live[place], evidence, innocent),
+            group,
+            op,
+            in_turn=evidence == "awaited" and place in graph.waits,
+        )
         for place, (evidence, group, op) in sorted(found.items())
     )
     return replace(case, charges=named, nobody="" if named else _nobody(live, graph))
@@ -106,7 +112,7 @@ def _world_is_complete(live: Sequence[RankFacts]) -> bool:
 
 def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
     """What is known where nobody is at fault."""
-    if graph.differs:
+    if graph.differs or _most_lack(graph.awaited.keys() - graph.waits, live, graph):
         return "mismatch"
     if graph.short:
         return "missing"
@@ -150,6 +156,7 @@ def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict
             live[place].overdue
             or (live[place].marks and not patient)
             or (place in graph.nowhere and _tells_nothing(live[place]))
+            or _shows_nothing(live[place])
         )
     }
 
@@ -166,15 +173,31 @@ def _held_up_by(
             return {at: (evidence, *where) for at, where in chosen.items()} | alike
     chosen = _but_as_waiting(live, graph, holding, tries_again=tries_again)
     if direct := {at: where for at, where in chosen.items() if at not in graph.through}:
+        if _most_lack(direct, live, graph):
+            return {}
         return {at: (graph.below.get(at, "awaited"), *where) for at, where in direct.items()}
     return {at: ("awaited_through", *where) for at, where in chosen.items() if len(chosen) == 1}
 
 
+def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph) -> bool:
+    """Whether more have not come than have, for no reason that is seen: the few may be too early,
+    or the most wait for them in a way that nobody tells."""
+    seen = any(
+        live[at].stands_alone or at in graph.below or not graph.awaited[at][0] for at in awaited
+    )
+    sizes = (live[at].group_sizes.get(graph.awaited[at][0], 0) for at in awaited)
+    return 2 * len(awaited) > max([len(live), *sizes]) and not seen
+
+
 def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
-    """Who of those that wait for each other has left out a collective, is at the end already, or is
-    one of a few in another stage than all others are in together."""
+    """Who of those that wait for each other has left out a collective, is one of a few that wait
+    outside of the one that their peers are in, is at the end already, or is one of a few in another
+    stage than all others are in together."""
     if graph.skipped:
         return {place: ("mismatch", *where) for place, where in graph.skipped.items()}
+    away = {at: where for at, where in graph.awaited.items() if where[0] and not live[at].inside}
+    if away and 2 * len(away) < len(live):
+        return {at: ("awaited", *where) for at, where in away.items()}
     loop = {rank.stage for place, rank in enumerate(live) if place not in graph.awaited}
     at_end = {
         place: where
@@ -248,6 +271,12 @@ def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -
 def _tells_nothing(rank: RankFacts) -> bool:
     """Whether it has told nothing of itself yet, and is still."""
     return rank.progress_age_seconds is None and is_still(rank) and not rank.at_work
+
+
+def _shows_nothing(rank: RankFacts) -> bool:
+    """Whether it has told nothing of itself, and the kernel, when asked, shows no wait of it for
+    others, while it takes and moves nothing."""
+    return rank.progress_age_seconds is None and bool(rank.kernel_waits) and not rank.at_work
 
 
 def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:

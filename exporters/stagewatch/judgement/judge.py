@@ -234,8 +234,8 @@ class _Job:
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._left_behind()
         self._alone()
-        self._close_circle()
-        self._spare_outsiders()
+        self._close_circle(shared)
+        self._tell_outsiders()
 
     def _note_asked(self, shared: Mapping[str, Beside]) -> None:
         """Ranks that others are seen to wait for are at fault though their role is not stalled."""
@@ -260,7 +260,13 @@ class _Job:
         if not any(self.stuck.values()) or any(case.charges for case in self.cases.values()):
             return
         for role, case in self.cases.items():
-            behind = tuple(Charge(rank, "stage_behind") for rank in case.live if rank.behind)
+            if self._may_tell_more(role):
+                continue
+            behind = tuple(
+                Charge(rank, "stage_behind")
+                for at, rank in enumerate(case.live)
+                if rank.behind and at not in case.waiting
+            )
             if behind:
                 self.cases[role] = replace(case, charges=behind)
                 self.as_a_whole.add(role)
@@ -275,22 +281,35 @@ class _Job:
         if not case.charges and case.nobody == "group_only" and not case.gone:
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
-    def _close_circle(self) -> None:
+    def _close_circle(self, shared: Mapping[str, Beside]) -> None:
         """Where nobody is at fault, and all whom a role waits for wait for that role in turn: those
         that have not come where their peers are, as they are waited for by name, and others through
         queues that anybody may fill."""
         if any(case.charges for case in self.cases.values()):
             return
-        for role, charges in late_in_circle(self.cases).items():
+        for role, charges in late_in_circle(self.cases, shared).items():
             if self.stuck[role]:
                 self.cases[role] = replace(self.cases[role], charges=charges, nobody="")
 
-    def _spare_outsiders(self) -> None:
-        """A process that is no rank may wait for one that has died."""
+    def _tell_outsiders(self) -> None:
+        """A process that is no rank may wait for one that has died.  Where nobody is at fault, some
+        role may wait for one that is more than a queue: it does not go on, or it is asked within a
+        stage, and nobody is seen to fill it."""
         if any(case.lacks_somebody for case in self.cases.values()):
-            for role, case in self.cases.items():
-                if case.nobody == "outsider":
-                    self.cases[role] = replace(case, nobody="other_role")
+            chosen, spared = set(), set(self.cases)
+        elif any(case.charges for case in self.cases.values()):
+            return
+        else:
+            stuck = {role for role in self.cases if self.stuck[role]}
+            chosen = {role for role in stuck if self.cases[role].awaits_outsider} or {
+                role for role in stuck if self.cases[role].asks_in_a_stage
+            }
+            spared = stuck - chosen if chosen else set()
+        for role, case in self.cases.items():
+            if role in chosen:
+                self.cases[role] = replace(case, nobody="outsider")
+            elif role in spared and case.nobody == "outsider":
+                self.cases[role] = replace(case, nobody="other_role")
 
     def _give_way(self, counts: set[str]) -> set[str]:
         """The roles whose evidence is weaker than what another role shows.
@@ -317,8 +336,12 @@ class _Job:
         case = self.cases[role]
         awaited = bool(case.charges) and all(one.evidence == "awaited" for one in case.charges)
         asked = any(charge.rank.kernel_waits for charge in case.charges)
-        soon = self.past.asking and self.stuck[role] and _late(case.live) < ASKING_SECONDS
-        return awaited and not asked and soon
+        return awaited and not asked and self._may_tell_more(role)
+
+    def _may_tell_more(self, role: str) -> bool:
+        """Whether the kernel is being asked about a role that is stalled."""
+        late = _late(self.cases[role].live)
+        return self.past.asking and self.stuck[role] and late < ASKING_SECONDS
 
     def _early(self, role: str) -> bool:
         """Whether another role may still show better evidence."""

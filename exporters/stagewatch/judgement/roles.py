@@ -34,6 +34,9 @@ class Beside:
     """Its rank that all others of a group wait for, of all other roles too."""
     whole: set[str] = field(default_factory=set)
     """Groups all of whose members, of all roles, are inside of one collective."""
+    beyond: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
+    """Of groups of several roles, all of whose members live: the ranks of other roles, by role and
+    number, that have not come as far as those inside."""
     shared: set[str] = field(default_factory=set)
     """Groups of several roles, all of whose members live, as far as their number is known."""
     late: set[int] = field(default_factory=set)
@@ -126,8 +129,15 @@ def _meet(name: str, shares: Sequence[Share], found: Mapping[str, Beside]) -> No
     reached = max(group.reached or 0 for group in groups)
     come = sum(len(group.furthest) for group in groups if group.reached == reached)
     where = max(groups, key=lambda group: len(group.inside)).where
+    behind = {
+        (role, live[at].rank)
+        for role, live, group in shares
+        for at, sequence in group.sequence.items()
+        if sequence < reached
+    }
     for role, live, group in shares:
         mine = found[role]
+        mine.beyond[name] = {rank for rank in behind if rank[0] != role}
         mine.shared.add(name)
         mine.whole |= {name} if come == count else set()
         late = {live[at].rank for at, sequence in group.sequence.items() if sequence < reached}

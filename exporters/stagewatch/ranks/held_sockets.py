@@ -65,8 +65,10 @@ class SocketOwners:
                 for pid in pids
                 for inode in (held.get(pid) or b"").split()
             }
+            if held.keys() >= set(members):  # one that does not answer may hold any of them
+                self._foreign |= unknown - self._owners.keys()
         # Numbers are used again, so neither set remembers sockets that are closed.
-        self._foreign = (self._foreign | (unknown - self._owners.keys())) & self._seen
+        self._foreign &= self._seen
         self._owners = {inode: key for inode, key in self._owners.items() if inode in self._seen}
         return {inode: self._owners[inode] for inode in inodes if inode in self._owners}
 
