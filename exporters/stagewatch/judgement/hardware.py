@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stagewatch.core.state_file import moment, text, whole
 from stagewatch.core.words import printable
 from stagewatch.judgement.case import Charge
-from stagewatch.judgement.from_prometheus import JobKey, Queries
 from stagewatch.judgement.memory import State
 from stagewatch.judgement.words import meaning
-from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import matchers
+
+if TYPE_CHECKING:  # `inspect` reads case files where no package that asks Prometheus is installed
+    from stagewatch.judgement.from_prometheus import JobKey, Queries
+    from stagewatch.prometheus.api import Series
 
 BEFORE_SECONDS = 600.0
 """How long before the job stood still the error may have begun.  One that the job had lived with
