@@ -1492,6 +1492,21 @@ ROLES: dict[str, dict[str, Case]] = {
             {0: "awaited"},
         ),
     },
+    # Each holds both ends of the queue, as children of one program do.
+    "a-role-that-has-left-filled-a-queue-of-which-others-hold-both-ends": {
+        "train": nobody(
+            4,
+            inside("world", 220, 4),
+            {
+                0: reads("train", 1) | member(("world", 219, 4)) | {"stage": "idle"},
+                1: reads("train", 0) | member(("world", 219, 4)) | {"stage": "idle"},
+            },
+            "other_role",
+        ),
+        "data": Case(
+            2, absent(413.0) | {"world_size": 2}, {}, {0: "missing", 1: "missing"}, "", False
+        ),
+    },
     "two-roles-read-of-each-other": {
         "train": nobody(2, reads("rollout", 0), {}, "other_role"),
         "rollout": nobody(2, reads("train", 0), {}, "other_role"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stagewatch.judgement.facts import KernelWait, RankFacts
-from stagewatch.judgement.graph import Edge
+from stagewatch.judgement.graph import Edge, Kind
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
     LATER_SECONDS,
@@ -202,10 +202,14 @@ class Case:
 
     @property
     def only_waits(self) -> bool:
-        """Whether all wait for members that are not here, or for ranks that may wait for another
-        role, or are between two stages of the loop themselves."""
+        """Whether all wait for members that are not here, for ranks that may wait for another role,
+        or for each other at a queue that another may fill, or are between two stages of the loop
+        themselves."""
         asks = all(wait.through for wait in self.outside) and self.nobody == "outsider"
-        nobody = not self.charges and (asks or self.nobody == "missing" or not self.waiting)
+        shares = self.nobody == "cycle" and any(edge.kind is Kind.KERNEL for edge in self.edges)
+        nobody = not self.charges and (
+            asks or shares or self.nobody == "missing" or not self.waiting
+        )
         if not (self.awaits_role or nobody):
             return False
         return all(

@@ -261,7 +261,7 @@ class _Job:
         if not any(self.stuck.values()) or any(case.charges for case in self.cases.values()):
             return
         for role, case in self.cases.items():
-            if self._may_tell_more(role):
+            if self._unasked(role):
                 continue
             behind = tuple(
                 Charge(rank, "stage_behind")
@@ -279,7 +279,11 @@ class _Job:
             return
         role, rank = live[0]
         case = self.cases[role]
-        if not case.charges and case.nobody == "group_only" and not case.gone:
+        if (
+            not case.charges
+            and case.nobody == "group_only"
+            and not (case.gone or self._unasked(role))
+        ):
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
     def _close_circle(self, shared: Mapping[str, Beside]) -> None:
@@ -343,6 +347,12 @@ class _Job:
         """Whether the kernel is being asked about a role that is stalled."""
         late = _late(self.cases[role].live)
         return self.past.asking and self.stuck[role] and late < ASKING_SECONDS
+
+    def _unasked(self, role: str) -> bool:
+        """Whether the kernel has yet to tell of any rank of a role that is stalled."""
+        live = self.cases[role].live
+        told = any(rank.kernel_waits for rank in live)
+        return self.past.asking and self.stuck[role] and not told and _late(live) < EARLY_SECONDS
 
     def _early(self, role: str) -> bool:
         """Whether another role may still show better evidence."""
