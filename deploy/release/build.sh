@@ -16,6 +16,7 @@ dist=$(realpath -m "${1:-$root/dist}")
 cd "$root"
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct)}"
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
+unset PYTHONPATH # what lies there would be in the list of parts
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
