@@ -56,7 +56,7 @@ def test_gpus_per_socket_are_those_that_the_nodes_tell(
         "gres_detail": ["gpu:h100:2(IDX:0-1),gpu:h200:0(IDX:)"],
     }
     other = job | {"job_id": 8, "tres_alloc_str": "gres/gpu=1", "tres_per_socket": ""}
-    (tmp_path / "squeue.json").write_text(json.dumps({"jobs": [job, other], "errors": []}))
+    (tmp_path / "rest_jobs.json").write_text(json.dumps({"jobs": [job, other], "errors": []}))
     assert main([str(tmp_path)]) == 0
     assert re.search(r"GPUs of running jobs +3 +3\n", capsys.readouterr().out)
 

@@ -1504,7 +1504,12 @@ ROLES: dict[str, dict[str, Case]] = {
             "other_role",
         ),
         "data": Case(
-            2, absent(413.0) | {"world_size": 2}, {}, {0: "missing", 1: "missing"}, "", False
+            2,
+            MARKS | {"world_size": 2},
+            {0: absent(100.0), 1: absent(100.0)},
+            {0: "missing", 1: "missing"},
+            "",
+            False,
         ),
     },
     "two-roles-read-of-each-other": {

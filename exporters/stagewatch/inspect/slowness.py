@@ -76,7 +76,7 @@ def _grown(role: str, beside: str, causes: Sequence[Series]) -> str:
         for one in causes
         if (one.labels.get("role", ""), one.labels.get("beside", "")) == (role, beside)
     }
-    return "; ".join(parts.values()) or "no one stage has most of what it has grown by"
+    return "; ".join(parts.values()) or "no single stage explains most of the growth"
 
 
 def _clause(series: Series) -> str:
