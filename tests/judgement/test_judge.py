@@ -18,6 +18,7 @@ from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import (
     CASES,
     LATE,
+    QUEUE,
     ROLES,
     absent,
     hang,
@@ -364,14 +365,19 @@ def test_a_role_whose_ranks_all_wait_for_tools_has_nobody_at_fault() -> None:
     assert "all ranks are inside their calls of environment pool for up to 2 min" in sentence(found)
 
 
-@pytest.mark.parametrize("shape", ["pairs", "ring"])
+@pytest.mark.parametrize("shape", ["pairs", "ring", "queue"])
 def test_a_large_job_takes_a_time_that_grows_with_its_ranks(shape: str) -> None:
     """A quarter of a minute and more, if it grew with their square."""
-    size = 16_384
+    size, few = 16_384, 4_000
     special = {
         "ring": {n: sends("recv", (n + 1) % size) for n in range(size)},
         "pairs": {n: inside(f"tp:{n // 2}", 70, 2) for n in range(0, size, 2)}
         | {n: member((f"tp:{n // 2}", 69, 2)) | PARKED for n in range(1, size, 2)},
+        "queue": {n: inside("world", 51, size) for n in range(few, size)}
+        | {
+            n: member(("world", 50, size)) | PARKED | {"stage": "idle", "kernel_waits": (QUEUE,)}
+            for n in range(few)
+        },
     }[shape]
     ranks = hang(size, {"collectives": {}}, special, {}).ranks("540")
     began = time.process_time()
@@ -381,4 +387,5 @@ def test_a_large_job_takes_a_time_that_grows_with_its_ranks(shape: str) -> None:
     assert (found.evidence, len(found.charges)) == {
         "ring": ("cycle", 0),
         "pairs": ("awaited", size // 2),
+        "queue": ("awaited", few),
     }[shape]

@@ -226,8 +226,8 @@ class Case:
 
     @property
     def asks_in_a_stage(self) -> bool:
-        """Whether some, inside of a stage, wait for a process that answers nobody, and that no rank
-        is seen to bring anything."""
+        """Whether whoever waits for somebody outside does so inside of a stage, for a process that
+        no rank is seen to bring anything."""
         alone = bool(self.outside) and all(
             wait.through and wait.rank is None for wait in self.outside
         )

@@ -26,7 +26,6 @@ def late_in_circle(
     a stage, a process is asked.
     """
     members = {(role, rank.rank): rank for role, case in cases.items() for rank in case.live}
-    waits = _waits(cases, beside, members.keys())
     late: dict[Rank, Where] = {}
     for role, case in cases.items():
         for edge in case.edges:
@@ -35,10 +34,11 @@ def late_in_circle(
             if edge.group and 2 * len(missing) < (size or len(case.live)):
                 late |= dict.fromkeys(missing, (edge.group, edge.op))
     away = _away(cases)
-    chosen = {
-        rank: where for rank, where in late.items() if rank in away and _leads_back(waits, rank)
-    }
-    if len({group for group, _ in chosen.values()}) != 1:
+    chosen = {rank: where for rank, where in late.items() if rank in away}
+    if len({group for group, _ in chosen.values()}) > 1:
+        return {}
+    waits = _waits(cases, beside, frozenset(members)) if chosen else {}
+    if not _lead_back(waits, chosen.keys()):
         return {}
     found: defaultdict[str, tuple[Charge, ...]] = defaultdict(tuple)
     for rank, where in sorted(chosen.items()):
@@ -69,39 +69,44 @@ def _away(cases: Mapping[str, Case]) -> set[Rank]:
 
 
 def _waits(
-    cases: Mapping[str, Case], beside: Mapping[str, Beside], living: Collection[Rank]
-) -> Mapping[Rank, set[Rank]]:
+    cases: Mapping[str, Case], beside: Mapping[str, Beside], living: frozenset[Rank]
+) -> Mapping[Rank, list[frozenset[Rank]]]:
     """Whom each rank waits for.  A queue that is asked stands for the ranks that may fill it, and
     for all others where nobody is seen to."""
-    waits: defaultdict[Rank, set[Rank]] = defaultdict(set)
-    asks: dict[Rank, set[Rank]] = {}
+    waits: defaultdict[Rank, list[frozenset[Rank]]] = defaultdict(list)
+    asks: dict[Rank, frozenset[Rank]] = {}
+    out = frozenset((_OUT,))
     for role, case in cases.items():
         for edge in case.edges:
-            targets = _targets(role, edge, case, beside)
-            ranks = [case.live[place] for place in edge.waiters]
+            targets = frozenset(_targets(role, edge, case, beside))
             beyond = edge.outside if edge.outside and edge.outside.rank is None else None
             unseen = edge.kind is Kind.ELSEWHERE and edge.group not in beside[role].beyond
-            if unseen or (beyond and not beyond.through):
-                targets = {_OUT}
-            for rank in ranks:
+            if unseen or (beyond and not beyond.through) or targets - living:
+                targets = out
+            for rank in (case.live[place] for place in edge.waiters):
                 me = role, rank.rank
-                waits[me] |= {target if target in living else _OUT for target in targets}
+                waits[me] += [targets] if targets else []
                 if beyond and beyond.through:
-                    asks[me] = set(living) - {me} if rank.stage in OUTSIDE else {_OUT}
+                    asks[me] = living if rank.stage in OUTSIDE else out
     for me, anybody in asks.items():
-        waits[me] = waits[me] or anybody
+        waits[me] = waits[me] or [anybody]
     return waits
 
 
-def _leads_back(waits: Mapping[Rank, set[Rank]], first: Rank) -> bool:
-    """Whether all waits that lead on from a rank end in a circle with it."""
-    seen, todo = {first}, [first]
-    back = False
+def _lead_back(waits: Mapping[Rank, list[frozenset[Rank]]], first: Collection[Rank]) -> bool:
+    """Whether all waits that lead on from some ranks end in circles, in which others wait for
+    these."""
+    seen, todo = set(first), list(first)
+    followed: set[int] = set()
+    awaited: set[Rank] = set()
     while todo:
         rank = todo.pop()
         if rank == _OUT or not waits.get(rank):
             return False
-        back |= first in waits[rank]
-        todo += waits[rank] - seen
-        seen |= waits[rank]
-    return back
+        for targets in waits[rank]:
+            if id(targets) not in followed:  # which many ranks share
+                followed.add(id(targets))
+                awaited |= targets - {rank}
+                todo += targets - seen
+                seen |= targets
+    return awaited >= set(first)
