@@ -24,7 +24,6 @@ MAX_ANCESTORS = 16
 
 NOTHING = KernelWait("")
 """The kernel shows nothing of whom a rank waits for."""
-_WRITES = ("write", "writev", "sendto", "sendmsg", "sendfile", "splice")
 _IN = {
     Kind.PIPE: "a read of a pipe",
     Kind.UNIX: "a receive from a socket",
@@ -205,7 +204,7 @@ def _how(wait: Wait) -> str:
     """What a wait is, as what others wait in."""
     if wait.mode is Mode.ANYBODY:
         return _IN[Kind.ACCEPT]
-    words = _OUT if wait.call in _WRITES else _IN
+    words = _OUT if wait.writes else _IN
     return words.get(wait.kind, "a wait that the kernel shows")
 
 

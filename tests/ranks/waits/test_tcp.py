@@ -89,9 +89,13 @@ def test_a_server_that_does_not_accept_is_waited_for(program: Start, settled: Se
     assert wait.witness.endswith(f"to pid {server}, which has not accepted it")
 
 
-def test_a_writer_waits_for_who_does_not_read(program: Start, settled: Settled) -> None:
+@pytest.mark.parametrize("timeout", [None, 3600.0])
+def test_a_writer_waits_for_who_does_not_read(
+    timeout: float | None, program: Start, settled: Settled
+) -> None:
+    """With a timeout of its own Python polls, and then writes."""
     running = program(
-        code("""
+        code(f"""
         server = socket.create_server(("127.0.0.1", 0))
         client = socket.create_connection(server.getsockname())
         def hang():
@@ -102,6 +106,7 @@ def test_a_writer_waits_for_who_does_not_read(program: Start, settled: Settled) 
         reader = fork(hang)
         server.close()
         say("writer")
+        client.settimeout({timeout})
         client.sendall(bytes(64 << 20))
         """)
     )
@@ -110,6 +115,7 @@ def test_a_writer_waits_for_who_does_not_read(program: Start, settled: Settled) 
     (wait,) = look.of(writer)
     assert wait.targets == (reader,)
     assert "which has not taken" in wait.witness
+    assert wait.writes
     assert wait.connections[0].unsent > 0
 
 

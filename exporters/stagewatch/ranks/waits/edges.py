@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 from stagewatch.core.errors import SourceError
@@ -115,7 +115,7 @@ class Edges:
             end = OtherEnd(Kind.OTHER, f"something, in {name}")
         return _wait(pid, thread, end)
 
-    def _several(self, pid: int, thread: Thread, descriptors: Iterable[Watched]) -> Wait:
+    def _several(self, pid: int, thread: Thread, descriptors: Sequence[Watched]) -> Wait:
         ends = [self._end(pid, descriptor, reads=reads) for descriptor, reads in descriptors]
         choice = choose(ends)
         return Wait(
@@ -130,6 +130,7 @@ class Edges:
             connections=choice.connections[:MAX_TARGETS],
             serves=bool(choice.ends) and all(end.accepted for end in choice.ends),
             unseen=any(end.unseen for end in choice.ends),
+            writes=bool(descriptors) and not any(reads for _, reads in descriptors),
         )
 
     def _watched(self, pid: int, role: Role, arguments: tuple[int, ...]) -> list[Watched]:
@@ -285,4 +286,5 @@ def _wait(pid: int, thread: Thread, end: OtherEnd) -> Wait:
         connections=(end.connection,) if end.connection else (),
         serves=end.accepted,
         unseen=end.unseen,
+        writes=role is Role.WRITE,
     )

@@ -128,6 +128,8 @@ class Wait:
     """Whether those who hold the other end have connected to it, as clients do to a server."""
     unseen: bool = False
     """Whether it is for somebody of whom nothing can be seen."""
+    writes: bool = False
+    """Whether it has something to send, and waits for nothing that comes in."""
     alike: int = 1
     """Threads of the process that wait so."""
 
@@ -255,6 +257,7 @@ def _wait(told: Any) -> Wait:
         connections=_some(told["connections"], _connection),
         serves=_flag(told["serves"]),
         unseen=_flag(told["unseen"]),
+        writes=_flag(told["writes"]),
         alike=whole(told["alike"]),
     )
 
