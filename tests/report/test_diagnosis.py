@@ -35,7 +35,6 @@ def deviates(
         when,
         steady,
         9.0,
-        when,
         severity,
         (),
         (),

@@ -12,7 +12,7 @@ from functools import partial
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from stagewatch.report.components import Component, in_order
 from stagewatch.report.deviations import Finding
@@ -163,7 +163,7 @@ def _worst(findings: Iterable[Finding]) -> dict[Component, list[float | None]]:
     """The largest severity of each component's steady series, by column."""
     worst: dict[Component, list[float | None]] = {}
     for finding in findings:
-        if finding.counts:
+        if finding.steady:
             lines = (worst.get(finding.component, finding.severities), finding.severities)
             worst[finding.component] = [_most(column) for column in zip(*lines, strict=True)]
     return worst
@@ -214,49 +214,18 @@ def anomaly(experiment: Experiment, paper: Paper) -> Drawing:
 def _series(axes: Axes, experiment: Experiment, finding: Finding) -> None:
     unit, base, grid = finding.signal.unit, finding.baseline, experiment.grid
     values = [math.nan if value is None else _shown(value) for value in finding.values]
-    edges = [value for value in values if not math.isnan(value)]
     if base:
-        edges += [_shown(base.low), _shown(base.high)]
-    low, high = limits(edges)
-    axes.set_ylim(low, high)
-    if base:
-        bottom, top = (min(max(_shown(edge), low), high) for edge in base.two_sigma)
-        # A constant series has a band too: one that can be seen.
-        top = max(top, bottom + 0.015 * (high - low))
-        axes.axhspan(bottom, top, color="#0072b2", alpha=0.18, lw=0)
+        bottom, top = base.two_sigma
+        axes.axhspan(_shown(bottom), _shown(top), color="#0072b2", alpha=0.18, lw=1)
         axes.axhline(_shown(base.median), color=LINE, lw=0.8, ls=":")
-    axes.yaxis.set_major_locator(FixedLocator(round_values(low, high, unit)))
+    axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.yaxis.set_major_formatter(lambda value, _: number(value, unit))
     times = [grid.time(at) - experiment.fault.start for at in range(grid.count)]
     axes.plot(times, values, color=COLOURS["detect"], lw=1.1, marker=".", ms=1.5)
 
 
-def round_values(low: float, high: float, unit: str) -> list[float]:
-    """Some three values of a range that are round in their unit: bytes by powers of 1024."""
-    size = 1.0
-    if unit in ("B", "B/s"):
-        largest = max(abs(low), abs(high))
-        size = next((float(1 << bits) for bits in (40, 30, 20, 10) if largest >= 1 << bits), 1.0)
-    ticks = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(low / size, high / size)
-    return [tick * size for tick in ticks]
-
-
 def _shown(value: float) -> float:
     return min(max(value, -LARGEST), LARGEST)
-
-
-def limits(values: Sequence[float]) -> tuple[float, float]:
-    """The range of an axis: from zero, unless all values are so far from it that their differences
-    would not show."""
-    low, high = min(values), max(values)
-    least = max(1e-9 * max(abs(low), abs(high)), 1 / LARGEST)
-    if low > 0.5 * high > 0 and high - low > least:
-        margin = 0.25 * (high - low)
-        return low - margin, high + margin
-    low = min(0.0, low)
-    if high - low > least:
-        return low, high + 0.05 * (high - low)
-    return (low, 0.0) if low < -least else (0.0, 1.0)
 
 
 def _marks(experiment: Experiment) -> list[Mark]:

@@ -117,7 +117,7 @@ def _render(template: str, figures: Figures, **content: Any) -> str:
         lstrip_blocks=True,
     )
     words = (periods.span, periods.iso, periods.minute, periods.clock, periods.number)
-    numbers = (periods.share, periods.portion, periods.amount, periods.energy)
+    numbers = (periods.share, periods.portion, periods.amount)
     environment.filters |= {each.__name__: each for each in (*words, *numbers)}
     css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     return environment.get_template(template).render(
