@@ -11,11 +11,9 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
-from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.events import Firing, Milestone
 from stagewatch.report.experiment import Experiment, Wanted, make_experiment
@@ -111,16 +109,6 @@ def test_a_recoverys_sentences_say_whether_where_when_and_what_it_cost(recovery:
     assert "JobStalled was the first alert, after 2 min 15 s" in worst
     assert "job 77 made progress again after 18 min 45 s" in worst
     assert cost.startswith("It cost 18 min 45 s of downtime and ")
-
-
-def test_a_page_of_two_hours_states_no_share_of_them(hyperpod_url: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    given = ["report", "recovery", "--prometheus", hyperpod_url, "--output", str(page)]
-    begin = hyperpod.T + hyperpod.START
-    assert main([*given, "--from", f"{begin}", "--to", f"{begin + 7200}"]) == 0
-    assert "Error budget" not in page.read_text()
-    assert main([*given, "--from", f"{begin - 86400}", "--to", f"{begin + 7200}"]) == 0
-    assert "Error budget" in page.read_text()
 
 
 def rows(text: str) -> list[dict[str, str]]:
