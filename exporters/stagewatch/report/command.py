@@ -47,23 +47,24 @@ class OutputOptions:
     )
 
 
-DESCRIPTIONS = {
-    "goodput": "Reports what the GPUs were paid for: where the hours of a month, or of another "
+GOODPUT = (
+    "Reports what the GPUs were paid for: where the hours of a month, or of another "
     "period, went by state, account, user, partition, model and job; what cost most and where; "
     "failed runs and money; and how it was the month before. It needs a Prometheus with "
-    "the rules of alerts/goodput.rules.yaml, and counts from when they were loaded.",
-}
+    "the rules of alerts/goodput.rules.yaml, and counts from when they were loaded."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch report`."""
     kinds = parser.add_subparsers(title="reports", metavar="REPORT", dest="report", required=True)
-    for name, options, help in (
-        ("experiment", Wanted, "one injected fault and what it did"),
-        ("recovery", recovery.RecoveryOptions, "failures and recoveries over a period"),
-        ("goodput", goodput.GoodputOptions, "where the paid GPU-hours went, and the money"),
+    hours = "where the paid GPU-hours went, and the money"
+    for name, options, help, description in (
+        ("experiment", Wanted, "one injected fault and what it did", None),
+        ("recovery", recovery.RecoveryOptions, "failures and recoveries over a period", None),
+        ("goodput", goodput.GoodputOptions, hours, GOODPUT),
     ):
-        kind = kinds.add_parser(name, help=help, description=DESCRIPTIONS.get(name))
+        kind = kinds.add_parser(name, help=help, description=description)
         kind.add_argument(
             "--output",
             type=Path,
