@@ -46,7 +46,7 @@ def up(found: Numbers) -> float | None:
 
 def counters(found: Numbers) -> Numbers:
     """The event counters, which must never go back."""
-    prefixes = ("slurm_jobs_ended", "slurm_job_requeues", "slurm_jobs_failed", "slurm_node_fail")
+    prefixes = ("slurm_jobs_ended", "slurm_job_requeues", "slurm_node_fail")
     return {key: value for key, value in found.items() if key[0].startswith(prefixes)}
 
 

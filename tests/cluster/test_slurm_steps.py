@@ -44,7 +44,6 @@ def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmClus
     try:
         found = slurm.wait(both, "both jobs to be asked")
         assert found.value(slurm_steps.RESPONSIVE, hung) == 0
-        assert found.value(slurm_steps.RESPONSE, hung) is None
         assert found.value(slurm_steps.RESPONSIVE, well) == 1
     finally:
         os.kill(daemon, signal.SIGCONT)

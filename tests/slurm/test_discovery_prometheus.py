@@ -14,11 +14,10 @@ import requests
 
 from stagewatch.core.runner import Runner
 from stagewatch.slurm.discovery import Discovery, Exporter, targets_of
-from stagewatch.slurm.transport import json as slurm_json
 from stagewatch.web.agent_server import AgentServer
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import environment, free_ports
-from tests.slurm.scene import PARTS
+from tests.slurm.scene import NODES
 from tests.waiting import wait_for
 
 CONFIG = """
@@ -81,7 +80,7 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
     """Labels and relabelling as meant; an agent that knows nothing takes no target away."""
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
-    nodes = slurm_json.nodes(PARTS["nodes"]).items
+    nodes = NODES.items
     targets = targets_of(nodes)
     exporters = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))
     discovery = Discovery(exporters, cluster="big")

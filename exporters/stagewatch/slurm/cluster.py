@@ -18,7 +18,7 @@ from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.slurm.events.state import ClusterEvents
 from stagewatch.slurm.model import Claim, Records
-from stagewatch.slurm.transport import SlurmClient
+from stagewatch.slurm.transport.text import SlurmCli
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -54,8 +54,6 @@ class SourceStatus:
     success: bool
     age: float | None
     response: float | None
-    failures: int
-    """Failures since the agent's start."""
     error: str | None
 
 
@@ -91,7 +89,6 @@ class Source(Generic[T_co]):
         self._under_way = False
         self._in_a_row = 0
         self._not_before = 0.0
-        self._failures = 0
         self._error: StagewatchError | None = NoData(f"{name}: not asked for yet")
         """What the last fetch raised."""
         self._response: float | None = None
@@ -168,7 +165,6 @@ class Source(Generic[T_co]):
             success=not failed,
             age=None if reading is None else max(0.0, self._clock() - reading.taken),
             response=self._response,
-            failures=self._failures,
             error=str(error) if failed else None,
         )
 
@@ -183,7 +179,6 @@ class Source(Generic[T_co]):
         """Schedule the next try: soon after the first failure, later after more failures."""
         now = self._clock()
         self._in_a_row += 1
-        self._failures += 1
         self._error = error
         self._response = now - started
         pause = min(MAX_BACKOFF, self._timeout * (2 ** min(self._in_a_row, 10) - 2))
@@ -231,7 +226,7 @@ class Cluster:
 
     def __init__(
         self,
-        client: SlurmClient,
+        client: SlurmCli,
         timing: Timing,
         *,
         state_file: Path | None = None,

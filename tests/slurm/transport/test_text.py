@@ -33,7 +33,6 @@ JOB = {
     "EndTime": "NONE",
     "PreemptTime": "N/A",
     "RestartCnt": "1",
-    "exit_code": "0",
     "ArrayTaskID": "N/A",
 }
 NODE = (

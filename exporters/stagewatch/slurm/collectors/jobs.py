@@ -15,7 +15,7 @@ from stagewatch.slurm.cluster import Cluster, Source, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Claim, Job, Node, Records
-from stagewatch.slurm.notation import expand_or_none, indices_of, total
+from stagewatch.slurm.notation import expand_or_none, total
 
 INFO = gauge(
     "slurm_job_info",
@@ -171,13 +171,10 @@ def _indices(
     sharers = Counter(name for job in running for name in placed[job.job_id])
     on_node = {node.name: node for node in nodes}
     certain: dict[tuple[int, str], tuple[int, ...]] = {}
-    told = list(claims)
     for job in running:
         alone: dict[tuple[int, str], tuple[int, ...]] = {}
         names = placed[job.job_id]
-        for position, name in enumerate(names):
-            if position < len(job.gres_detail):
-                told.append((job.job_id, name, indices_of(job.gres_detail[position])))
+        for name in names:
             if sharers[name] == 1 and name in on_node:
                 alone[job.job_id, name] = _allocated(on_node[name])
         # Another job may hold GPUs that we do not know: the numbers must fit.
@@ -185,7 +182,7 @@ def _indices(
         if rest == 0 if len(alone) == len(names) else rest >= len(names) - len(alone):
             certain |= alone
     held = {(job.job_id, name) for job in running for name in placed[job.job_id]}
-    return {**agreed(told, nodes, held), **certain}
+    return {**agreed(claims, nodes, held), **certain}
 
 
 def _allocated(node: Node) -> tuple[int, ...]:

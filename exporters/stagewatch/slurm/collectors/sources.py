@@ -6,7 +6,7 @@ This collector asks nobody, so a source that hangs cannot delay it.
 from __future__ import annotations
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Samples, counter, gauge
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Records
@@ -17,11 +17,6 @@ AGE = gauge("slurm_source_age_seconds", "Age of the source's last good data.", _
 RESPONSE = gauge(
     "slurm_controller_response_seconds",
     "How long the last fetch took, failed ones included.",
-    _LABEL,
-)
-FAILURES = counter(
-    "slurm_source_failures_total",
-    "Fetches that failed; the agent's log says why.",
     _LABEL,
 )
 MALFORMED = gauge(
@@ -47,7 +42,6 @@ class SourcesCollector(Collector):
             out.add(SUCCESS, int(status.success), status.name)
             out.add(AGE, status.age, status.name)
             out.add(RESPONSE, status.response, status.name)
-            out.add(FAILURES, status.failures, status.name)
             reading = source.reading
             if reading is not None and isinstance(reading.data, Records):
                 out.add(MALFORMED, reading.data.malformed, status.name)
