@@ -10,7 +10,6 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.model import (
-    Claim,
     Controller,
     Diagnostics,
     EndedJob,
@@ -67,10 +66,6 @@ class Canned:
         return accounting.parse_jobs((CLUSTER / "sacct.txt").read_bytes())
 
     def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
-        """None."""
-        return Records(())
-
-    def gpu_claims(self, timeout: float) -> Records[Claim]:
         """None."""
         return Records(())
 

@@ -19,16 +19,14 @@ from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.collectors.discovery import DiscoveryCollector
 from stagewatch.slurm.collectors.events import EventsCollector
-from stagewatch.slurm.collectors.jobs import JobsCollector, agreed
+from stagewatch.slurm.collectors.jobs import JobsCollector
 from stagewatch.slurm.context import SlurmOptions, slurm_context
 from stagewatch.slurm.model import (
-    Claim,
     Job,
     Node,
     Records,
 )
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport.text import parse_claims
 from tests.fake_clock import Clock
 from tests.slurm.ledger_scene import job as base_job
 from tests.slurm.scene import NODES, Canned, big_cluster, series
@@ -122,24 +120,6 @@ def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
     reasons = {labels[2] for labels in queue.families[slurm_queue.QUEUE_JOBS]}
     assert len(reasons) <= 66
     assert running.value(slurm_jobs.HIDDEN) == 19_000
-
-
-def test_claims_are_believed_only_where_they_add_up() -> None:
-    """A claim too many, a GPU twice, a job that is not there."""
-    on_node = replace(NODES.items[0], gpus=(NodeGpus("h200", 8, 3, (0, 1, 2)),))
-    held = {(1, "n1"), (2, "n1")}
-    good: list[Claim] = [(1, "n1", (0, 1)), (2, "n1", (2,))]
-    assert agreed(good, [on_node], held) == {(1, "n1"): (0, 1), (2, "n1"): (2,)}
-    assert agreed([*good, (9, "n1", (5,))], [on_node], held) == agreed(good, [on_node], held)
-    assert agreed([*good, (2, "n1", (7,))], [on_node], held) == {}
-    assert agreed([(1, "n1", (0, 1)), (2, "n1", (1,))], [on_node], held) == {}
-    shown = (
-        b"JobId=1 JobName=x Nodes=n[1-2] CPU_IDs=0-3 Mem=100 GRES=gpu:h200:2(IDX:0,5) "
-        b"MinCPUsNode=1\nJobId=2 Nodes=n[1 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)\nrubbish\n"
-    )
-    found = parse_claims(shown)
-    assert found.items == ((1, "n1", (0, 5)), (1, "n2", (0, 5)))
-    assert found.malformed == 1
 
 
 def gpu_node(name: str, kind: str, held: tuple[int, ...]) -> Node:

@@ -43,8 +43,8 @@ def test_every_node_and_exporter_is_a_group_with_its_labels() -> None:
     """Changing facts are for relabelling; only cluster and node become labels."""
     discovery = Discovery(EXPORTERS, cluster="big")
     nodes = [
-        node("n10", flags=frozenset(["DRAIN"]), state="MIXED", partitions=("gpu", "all")),
         node("n9", address="10.0.0.9", gpus=()),
+        node("n10", flags=frozenset(["DRAIN"]), state="MIXED", partitions=("gpu", "all")),
         node("n99", state="FUTURE"),
         node("v6", address="fd00::1"),
     ]

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.slurm.events.state import ClusterEvents
-from stagewatch.slurm.model import Claim, Records
+from stagewatch.slurm.model import Records
 from stagewatch.slurm.transport.text import SlurmCli
 
 T_co = TypeVar("T_co", covariant=True)
@@ -216,9 +216,10 @@ class Timing:
     diagnostics_interval: float = option(30.0, "time between two readings of sdiag", group=TIMES)
     ping_interval: float = option(60.0, "time between two pings of the controllers", group=TIMES)
 
-    def phase(self, cycle: int) -> float:
-        """The start of an odd cycle, counted from 0: even cycles ask for the nodes."""
-        return self.diagnostics_interval / 2 * cycle
+    @property
+    def second_cycle(self) -> float:
+        """The start of the first cycle that does not ask for the nodes."""
+        return self.diagnostics_interval / 2
 
 
 class Cluster:
@@ -242,9 +243,9 @@ class Cluster:
         self.jobs = self._source("jobs", client.jobs, timing.jobs_interval)
         self.nodes = self._source("nodes", client.nodes, timing.nodes_interval)
         self.diagnostics = self._source(
-            "diagnostics", client.diagnostics, timing.diagnostics_interval, timing.phase(1)
+            "diagnostics", client.diagnostics, timing.diagnostics_interval, timing.second_cycle
         )
-        self.ping = self._source("ping", client.ping, timing.ping_interval, timing.phase(1))
+        self.ping = self._source("ping", client.ping, timing.ping_interval, timing.second_cycle)
         self.ended_jobs = self._source(
             "accounting_jobs",
             lambda timeout: client.ended_jobs(timeout, self.events.window()),
@@ -257,10 +258,6 @@ class Cluster:
             timing.accounting_interval,
             timeout=timing.accounting_timeout,
         )
-
-    def gpu_claims(self) -> Source[Records[Claim]]:
-        """An additional source, asked once a minute between two pings: which job has which GPUs."""
-        return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(3))
 
     @property
     def sources(self) -> tuple[Source[object], ...]:

@@ -10,7 +10,6 @@ change.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -48,8 +47,8 @@ class Target:
 
 
 def targets_of(nodes: Iterable[Node]) -> tuple[Target, ...]:
-    """The nodes to scrape, in natural order, without nodes in the state FUTURE."""
-    targets = [
+    """The nodes to scrape, without nodes in the state FUTURE."""
+    return tuple(
         Target(
             node=node.name,
             address=node.address,
@@ -60,13 +59,7 @@ def targets_of(nodes: Iterable[Node]) -> tuple[Target, ...]:
         )
         for node in nodes
         if node.state != "FUTURE"
-    ]
-    return tuple(sorted(targets, key=lambda target: natural(target.node)))
-
-
-def natural(name: str) -> tuple[tuple[str, int], ...]:
-    """A sort key that puts n9 before n10."""
-    return tuple((text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d{0,18})", name))
+    )
 
 
 def body(cluster: str, targets: Iterable[Target], exporters: Iterable[Exporter]) -> bytes:

@@ -14,9 +14,6 @@ from typing import Any, Generic, TypeVar
 from stagewatch.core.state_file import BROKEN
 from stagewatch.slurm.notation import GpuCounts, NodeGpus, array_tasks
 
-Claim = tuple[int, str, tuple[int, ...]]
-"""A job's claim to GPUs of a node: job id, node, indices. To be checked."""
-
 T_co = TypeVar("T_co", covariant=True)
 
 

@@ -230,11 +230,6 @@ def _gpu_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
         yield kind, number, held
 
 
-def indices_of(gres: str) -> tuple[int, ...]:
-    """The GPU indices in `gpu:h200:2(IDX:3-4)`."""
-    return tuple(sorted(index for _, _, held in _gpu_items(gres) for index in held))
-
-
 def total(counts: Iterable[tuple[str, int]]) -> int:
     """The number of GPUs of all types."""
     return sum(number for _, number in counts)

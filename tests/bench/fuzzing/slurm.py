@@ -22,10 +22,6 @@ NODES = (
     b" State=IDLE+DRAIN Partitions=gpu,all BootTime=2026-01-01T00:00:00 SlurmdStartTime=None"
     b" CfgTRES=cpu=8,gres/gpu=8 AllocTRES=gres/gpu=1 Reason=bad fan [root@2026-01-01T00:00:00]\n",
 )
-CLAIMS = (
-    b"JobId=7 JobName=x UserId=ada(1000) JobState=RUNNING Nodes=n[1-2] CPU_IDs=0-3 Mem=0"
-    b" GRES=gpu:h100:2(IDX:0-1) Nodes=n3 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:3) MinCPUsNode=1\n",
-)
 
 
 def targets() -> list[Target]:
@@ -34,7 +30,6 @@ def targets() -> list[Target]:
     return [
         Target("squeue", squeue(), text.parse_jobs, 0.03, REFUSED),
         Target("scontrol nodes", NODES, text.parse_nodes, 0.02, REFUSED),
-        Target("scontrol jobs", CLAIMS, text.parse_claims, 0.02),
         Target("sacct", sacct(), accounting.parse_jobs, 0.02, REFUSED),
         *(
             Target(name, ((capture / name).read_bytes(),), parse, weight, REFUSED)

@@ -7,9 +7,8 @@ grows with the square of the queue.  https://slurm.schedmd.com/squeue.html
 
 scontrol prints one line of `Name=value` pairs per record, with line breaks in free text turned into
 spaces. Free text comes after all structural fields, and is cut off before these are parsed
-(`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05).  A job's name and comment are
-among its details and may imitate any field, so these details are only claims, to be checked against
-the nodes.  https://slurm.schedmd.com/scontrol.html
+(`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05).
+https://slurm.schedmd.com/scontrol.html
 """
 
 from __future__ import annotations
@@ -31,10 +30,8 @@ from stagewatch.slurm.model import text as value
 from stagewatch.slurm.notation import (
     GpuCounts,
     NodeGpus,
-    expand,
     gpus_of_request,
     gpus_of_tres,
-    indices_of,
     job_state,
     node_gpus,
     node_state,
@@ -111,10 +108,6 @@ class SlurmCli:
         return accounting.parse_events(
             self._account("node_events", timeout, "sacctmgr", *arguments)
         )
-
-    def gpu_claims(self, timeout: float) -> Records[model.Claim]:
-        """Which job has which GPUs: 2 requests to the controller (scontrol loads the nodes too)."""
-        return parse_claims(self._run("gpu_claims", timeout, "scontrol", *JOB_DETAILS))
 
     def close(self) -> None:
         """Kill every command that is running."""
@@ -367,28 +360,3 @@ def _node_gpus(pairs: Mapping[str, str]) -> tuple[NodeGpus, ...]:
     if len(gpus) == 1:
         allocated = {gpus[0].type: sum(allocated.values())}
     return tuple(NodeGpus(of.type, of.configured, allocated.get(of.type, 0)) for of in gpus)
-
-
-JOB_DETAILS = ("--oneliner", "--details", "--all", "show", "jobs")
-
-_JOB_ID = re.compile(r"JobId=(\d+)\s")
-_ON_NODES = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S+)")
-
-
-def parse_claims(output: bytes) -> Records[model.Claim]:
-    """All GPU claims of jobs in `scontrol show jobs`, even impossible ones."""
-    claims: list[model.Claim] = []
-    malformed = 0
-    for line in output.decode(errors="replace").split("\n"):
-        job = _JOB_ID.match(line)
-        if not job:
-            continue
-        for nodes, gres in _ON_NODES.findall(line):
-            indices = indices_of(gres)
-            try:
-                hosts = expand(nodes)
-            except ValueError:
-                malformed += 1
-                continue
-            claims += [(int(job[1]), host, indices) for host in hosts if indices]
-    return Records(tuple(claims), malformed)
