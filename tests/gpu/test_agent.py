@@ -76,13 +76,3 @@ def test_gpu_that_falls_off_the_bus_shows_in_every_way(
     assert agent.value("gpu_xid_errors_total", **labels) == 1
     assert not read(agent)
     assert agent.value("gpu_temperature_celsius", gpu="2") is not None
-
-
-def test_errors_of_the_log_survive_a_restart_of_the_agent(agent: NodeAgent, tmp_path: Path) -> None:
-    with (tmp_path / "kmsg").open("a") as log:
-        log.write("3,1,1000000,-;NVRM: Xid (PCI:0000:4b:00): 48, DBE\n")
-    wait_for(lambda: agent.value("gpu_xid_errors_total", xid="48"), "the error is counted")
-    agent.stop()
-    agent.start()
-    wait_for(lambda: agent.value("gpu_xid_errors_total", xid="48"), "it is still counted")
-    assert agent.value("gpu_xid_errors_total", xid="48") == 1
