@@ -7,16 +7,17 @@ docs/source/fault_tolerance/usage_guide.rst, and `NodeHealthCheck` in shared_uti
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stagewatch.act import forms
+from stagewatch.cli import main
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions
 from stagewatch.judgement.service import COMMAND
 from tests.act.proposals import case_of, proposal
@@ -62,14 +63,11 @@ def nvrx_is_healthy(status: int, output: str) -> bool:
         return False
 
 
-def run(*argv: str, case: Path | None = None) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", "act", *argv],
-        input=case.read_text() if case else "",
-        capture_output=True,
-        text=True,
-    )
-    return done.returncode, done.stdout
+def run(*argv: str) -> tuple[int, str]:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = main(["act", *argv])
+    return status, said.getvalue()
 
 
 @pytest.fixture
@@ -96,7 +94,6 @@ def test_nvrx_is_told_that_a_node_is_unhealthy_only_where_it_is_sure(
     case: Path, node: str, healthy: bool
 ) -> None:
     assert nvrx_is_healthy(*run("show", str(case), "--as=nvrx", f"--node={node}")) == healthy
-    assert nvrx_is_healthy(*run("show", "-", "--as=nvrx", f"--node={node}", case=case)) == healthy
 
 
 def test_the_judge_answers_nvrx_for_each_node() -> None:
