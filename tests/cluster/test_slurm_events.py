@@ -118,22 +118,6 @@ def test_every_kind_of_end_is_counted_once(watch: Watch) -> None:
     assert sum(down) == 2
 
 
-def test_histograms_count_every_run_that_started(watch: Watch) -> None:
-    """Waits and run times come from ended jobs; a job cancelled while pending has neither."""
-    slurm = watch.slurm
-    jobs = [slurm.submit(script="true") for _ in range(3)]
-    held = slurm.submit("--hold")
-    for job in jobs:
-        slurm.wait_job(job, "COMPLETED")
-    slurm.run("scancel", held)
-    slurm.wait_job(held, "CANCELLED")
-    found = watch.look(accounting=True)
-    for metric in (slurm_events.WAIT, slurm_events.RUN):
-        histogram = found.families[metric]["gpu",]
-        assert not isinstance(histogram, (int, float))
-        assert histogram.count == 3
-
-
 def test_counters_go_on_where_they_were_after_a_restart_of_the_agent(
     watch: Watch, tmp_path: Path
 ) -> None:
@@ -148,19 +132,3 @@ def test_counters_go_on_where_they_were_after_a_restart_of_the_agent(
     successor = Watch(slurm, tmp_path / "state" / "slurm.json")
     slurm.wait(lambda: successor.ended("FAILED", accounting=True) == 2, "both failures")
     assert successor.ended("FAILED", accounting=True) == 2
-
-
-def test_vanished_job_without_a_record_is_unknown_and_never_failed(watch: Watch) -> None:
-    """A requeued run is gone from the queue at once; how it ended only accounting says."""
-    slurm = watch.slurm
-    job = slurm.submit()
-    slurm.wait_job(job, "RUNNING")
-    watch.look()
-    slurm.run("scontrol", "requeue", job)
-    slurm.wait_job(job, "PENDING", "RUNNING")
-    found = watch.look()
-    assert found.value(slurm_events.UNACCOUNTED) == 1
-    assert watch.ended("FAILED") == 0
-    assert watch.ended("UNKNOWN") == 0
-    slurm.wait(lambda: watch.ended("REQUEUED", accounting=True) == 1, "accounting's record")
-    assert watch.look().value(slurm_events.UNACCOUNTED) == 0

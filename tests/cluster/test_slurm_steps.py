@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-import pytest
-
 from stagewatch.core.commands import CommandRunner
-from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.collectors.steps import StepProbe, StepsCollector
@@ -50,11 +47,3 @@ def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmClus
     slurm.wait(
         lambda: collector.collect().value(slurm_steps.RESPONSIVE, hung) == 1, "it to answer again"
     )
-
-
-def test_no_gpu_job_means_nothing_to_probe(slurm: SlurmCluster) -> None:
-    """Jobs without GPUs are left alone."""
-    job = slurm.submit()
-    slurm.wait_job(job, "RUNNING")
-    with pytest.raises(NoData):
-        steps(slurm).collect()
