@@ -45,24 +45,12 @@ def records_of(reading: Reading[Records[T_co]] | None) -> tuple[T_co, ...]:
     return reading.data.items if reading else ()
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStatus:
-    """The state of a source; `age` and `response` are in seconds."""
-
-    name: str
-    tried: bool
-    success: bool
-    age: float | None
-    response: float | None
-    error: str | None
-
-
 class Source(Generic[T_co]):
     """One kind of data about the cluster, fetched by the first reader and shared by all.
 
     At most one fetch runs at a time. `interval` is the time between two fetches, in seconds;
     `phase` delays the first one, so that the sources do not all ask the controller at once. A
-    source with an interval of 0 is always due. `reading` and `status` never wait.
+    source with an interval of 0 is always due. Only `refresh` waits.
     """
 
     def __init__(
@@ -91,12 +79,13 @@ class Source(Generic[T_co]):
         self._not_before = 0.0
         self._error: StagewatchError | None = NoData(f"{name}: not asked for yet")
         """What the last fetch raised."""
-        self._response: float | None = None
+        self.response: float | None = None
+        """How many seconds the last fetch took; `None` before the first one."""
 
     @property
     def nothing(self) -> bool:
         """Whether the last answer was `NoData`."""
-        return self._response is not None and isinstance(self._error, NoData)
+        return self.response is not None and isinstance(self._error, NoData)
 
     def refresh(self) -> T_co:
         """Return the data; fetch it first if it is due.
@@ -155,23 +144,21 @@ class Source(Generic[T_co]):
             self._under_way = False
             self._ended.notify_all()
 
-    def status(self) -> SourceStatus:
-        """The state of the source now, without waiting."""
-        reading, error = self.reading, self._error
-        failed = error is not None and not isinstance(error, NoData)
-        return SourceStatus(
-            name=self.name,
-            tried=self._response is not None,
-            success=not failed,
-            age=None if reading is None else max(0.0, self._clock() - reading.taken),
-            response=self._response,
-            error=str(error) if failed else None,
-        )
+    @property
+    def age(self) -> float | None:
+        """Seconds since the last good data came."""
+        reading = self.reading
+        return None if reading is None else max(0.0, self._clock() - reading.taken)
+
+    @property
+    def failure(self) -> StagewatchError | None:
+        """What was wrong with the last fetch; having nothing is no failure."""
+        return None if isinstance(self._error, NoData) else self._error
 
     def _answered(self, started: float, nothing: NoData | None) -> None:
         self._in_a_row = 0
         self._error = nothing
-        self._response = self._clock() - started
+        self.response = self._clock() - started
         if self._interval:
             self._due += self._interval * (floor((started - self._due) / self._interval) + 1)
 
@@ -180,7 +167,7 @@ class Source(Generic[T_co]):
         now = self._clock()
         self._in_a_row += 1
         self._error = error
-        self._response = now - started
+        self.response = now - started
         pause = min(MAX_BACKOFF, self._timeout * (2 ** min(self._in_a_row, 10) - 2))
         self._not_before = max(started + min(self._interval, SOON), now + pause)
 

@@ -82,7 +82,7 @@ class ControllerCollector(Collector):
 
 def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...]:
     """While pings fail: the controllers of the last good ping, all shown as down."""
-    if ping.reading is None or ping.status().success:
+    if ping.reading is None or ping.failure is None:
         return ()
     return tuple(
         Controller(controller.host, controller.role, up=False) for controller in ping.reading.data

@@ -36,15 +36,14 @@ class SourcesCollector(Collector):
         """Read the states from memory."""
         out = Samples()
         for source in self._cluster.sources:
-            status = source.status()
-            if not status.tried:
+            if source.response is None:
                 continue
-            out.add(SUCCESS, int(status.success), status.name)
-            out.add(AGE, status.age, status.name)
-            out.add(RESPONSE, status.response, status.name)
+            out.add(SUCCESS, int(source.failure is None), source.name)
+            out.add(AGE, source.age, source.name)
+            out.add(RESPONSE, source.response, source.name)
             reading = source.reading
             if reading is not None and isinstance(reading.data, Records):
-                out.add(MALFORMED, reading.data.malformed, status.name)
+                out.add(MALFORMED, reading.data.malformed, source.name)
         return out
 
 

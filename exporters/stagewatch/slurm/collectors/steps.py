@@ -97,7 +97,7 @@ class StepsCollector(Collector):
     def collect(self) -> Samples:
         """Ask the next job's steps; ask none while the controller itself does not answer."""
         reading = self._jobs.keep_fresh()
-        if not self._jobs.status().success:
+        if self._jobs.failure is not None:
             self._answers.clear()
             raise NoData("the controller does not answer, so nothing can be said of steps")
         chosen = _largest(reading.data.items, self._most) if reading else []
