@@ -132,13 +132,3 @@ def test_nodes_that_are_several_unknown_or_drained_already_are_refused(
     said = faults.run("inject", "slurm-drain", "--target=h3", "--for=5s", status=1)
     assert "already: theirs" in said
     slurm.run("scontrol", "update", "nodename=h3", "state=resume")
-
-
-def test_a_stopped_slurmd_takes_its_node_down_and_comes_back(
-    faults: Faults, slurm: SlurmCluster
-) -> None:
-    pid = slurm.daemons.pids["slurmd-c1"]
-    faults.hold("process-stop", f"--target={pid}", "--id=k1")
-    slurm.wait(lambda: "DOWN" in slurm.state("c1"), "the node to be down")
-    faults.run("clear", "k1")
-    slurm.wait(lambda: slurm.state("c1") == "IDLE", "the node to be back")

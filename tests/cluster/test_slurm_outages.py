@@ -114,22 +114,3 @@ def test_dead_slurmdbd_delays_what_only_it_knows(agent: AgentProcess, slurm: Slu
     )
     assert found["slurm_jobs_ended_total", "gpu", "FAILED"] == 1
     assert found["slurm_jobs_unaccounted",] == 0
-
-
-def test_agent_that_starts_without_controller_lists_the_last_good_nodes(
-    keeper: Keeper, slurm: SlurmCluster, tmp_path: Path
-) -> None:
-    """Discovery survives a restart of the agent during an outage; metrics are absent, not 0."""
-    first = AgentProcess(keeper, slurm, tmp_path)
-    first.wait(lambda found: ("slurm_discovery_targets", "lab") in found, "a list of nodes")
-    targets = first.discovered()
-    assert first.stop() == 0
-    slurm.daemons.stop("slurmctld", signal.SIGKILL)
-    try:
-        second = AgentProcess(keeper, slurm, tmp_path)
-        found = second.wait(lambda found: fail(found, "jobs", "nodes"), "the sources to fail")
-        assert second.discovered() == targets
-        assert not [key for key in found if key[0] in ("slurm_jobs", "slurm_node_state")]
-        assert second.stop() == 0
-    finally:
-        slurm.start_controller()

@@ -23,7 +23,6 @@ Reached = Callable[[Injector, Script], bool]
 PHASES: dict[str, Reached] = {
     "watchdog": lambda injector, script: len(injector.watchdogs()) == 2,
     "done": lambda injector, script: "did  kill" in script.output(),
-    "in force": lambda injector, script: "in force" in script.output(),
     "undoing": lambda injector, script: (
         script.process.poll() is not None or "undone" in script.output()
     ),

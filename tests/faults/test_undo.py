@@ -138,9 +138,7 @@ def test_a_journal_that_others_may_write_to_is_not_believed(
     (injector.undo / "evil.undo").unlink()
 
 
-@pytest.mark.parametrize(
-    "raw", ["", "{", "[]", '{"steps": 1}', '{"owner": {}, "steps": [{"step": "os.system"}]}']
-)
+@pytest.mark.parametrize("raw", ["{", '{"owner": {}, "steps": [{"step": "os.system"}]}'])
 def test_rubbish_in_the_journal_is_said_and_harms_nothing(injector: Injector, raw: str) -> None:
     Journal(injector.undo, STEPS).prepare()
     (injector.undo / "x.undo").write_text(raw)

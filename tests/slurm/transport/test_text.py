@@ -65,11 +65,9 @@ def test_pending_tasks_of_an_array_are_one_record_with_their_number() -> None:
     ("request_", "gpus"),
     [
         ({"tres-per-node": "gres:gpu:h200:2"}, (("h200", 4),)),
-        ({"tres-per-node": "gres/gpu:2"}, (("", 4),)),
         ({"tres-per-job": "gres:gpu:a100:3"}, (("a100", 3),)),
         ({"tres-per-task": "gres:gpu"}, (("", 2),)),
         ({"tres-per-socket": "gres:gpu:h200:2", "Sockets": "2"}, (("h200", 8),)),
-        ({"tres-per-socket": "gres/gpu:3"}, (("", 6),)),
         ({}, ()),
     ],
 )
