@@ -30,7 +30,7 @@ from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.slurm import agent as slurm
 from tests.network.test_infiniband import port as infiniband_port
 from tests.node_agent import COMMAND, TRAINER
-from tests.slurm.transport.test_rest import Server, slurmrestd
+from tests.slurm.scene import commands
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -74,11 +74,6 @@ SLURM = {
     "slurm_discovery": "slurm_discovery_targets",
 }
 """The same of the cluster."""
-
-NOTHING_HERE = {
-    "slurm_accounting": "slurmrestd has no events of nodes",
-}
-"""Collectors that find nothing of their kind, alone as among the others, and why."""
 
 NEEDS = {"gpu_jobs": "gpu"}
 """The collectors that need another one, and which: gpu_jobs shows the jobs of GPUs."""
@@ -202,24 +197,18 @@ def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ob
 
 
 @pytest.fixture(scope="module")
-def this_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+def this_cluster(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """The settings of an agent of a cluster with jobs, accounting and a controller that answers."""
     tmp = tmp_path_factory.mktemp("cluster")
-    (sstat := tmp / "sstat").write_text("#!/bin/sh\necho 1.0\n")
-    sstat.chmod(0o755)
-    server = Server()
-    server.answer = slurmrestd
-    yield {
-        "api": "rest",
-        "rest_url": server.url,
+    commands(tmp)
+    return {
         "bin_dir": tmp,
-        "jobs_interval": 0.02,
-        "nodes_interval": 0.02,
-        "accounting_interval": 0.02,
-        "diagnostics_interval": 0.02,
-        "ping_interval": 0.02,
+        "jobs_interval": 0.2,
+        "nodes_interval": 0.2,
+        "accounting_interval": 0.2,
+        "diagnostics_interval": 0.2,
+        "ping_interval": 0.2,
     }
-    server.close()
 
 
 def compare(
@@ -281,7 +270,7 @@ def test_a_collector_of_the_cluster_needs_no_other(
             alone = run(stack, slurm.COMMAND, this_cluster | {"state_dir": tmp_path}, only=name)
             assert series(alone[name]) == frozenset(), "nobody has asked any source"
         return
-    assert name in {*SLURM, *NOTHING_HERE}
+    assert name in SLURM
     compare(slurm.COMMAND, this_cluster, {"state_dir": tmp_path}, name, SLURM)
 
 

@@ -118,9 +118,7 @@ def test_no_variable_that_the_project_reads_is_taken_for_a_mistake() -> None:
     ("arguments", "accepted"),
     [
         (["--collector.canary.mounts", "relative"], "each an absolute path"),
-        (["--agent", "slurm", "--rest-url", "foo"], "unix:/PATH of the socket"),
-        (["--agent", "slurm", "--rest-url", "unix:relative"], "unix:/PATH of the socket"),
-        (["--agent", "slurm", "--rest-url", "http://:6820"], "http://HOST:PORT"),
+        (["--agent", "slurm", "--sd-exporters", "foo"], "NAME:PORT"),
     ],
 )
 def test_what_the_agent_could_not_use_is_refused_before_it_starts(

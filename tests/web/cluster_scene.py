@@ -14,8 +14,7 @@ from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.model import Job, Node
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport import json as slurm_json
-from tests.slurm.scene import PARTS
+from tests.slurm import scene
 from tests.web.status_scenes import HOSTILE, Parts, serve_until_interrupted
 
 NODES = 96
@@ -45,7 +44,7 @@ def _node(number: int) -> Node:
     change = {"state": "ALLOCATED" if number % 8 else "IDLE", **TROUBLE.get(number, {})}
     used = {"ALLOCATED": 8, "MIXED": 4}.get(change["state"], 0)
     return replace(
-        slurm_json.nodes(PARTS["nodes"]).items[0],
+        scene.NODES.items[0],
         name=f"gpu-{number:04}",
         partitions=("train",),
         gpus=(NodeGpus("h200", 8, used, tuple(range(used))),),
@@ -60,7 +59,7 @@ def _job(number: int) -> Job:
     running = number < RUNNING
     began = int(time.time()) - 1800 * (number + 1)
     return replace(
-        slurm_json.jobs(PARTS["jobs"]).items[0],
+        scene.JOBS.items[0],
         job_id=7000 + number,
         array_job_id=None,
         user=f"user{number % 7}",

@@ -32,9 +32,6 @@ class Collector(ABC):
         whatever it can read, and counts in `denied` what it may not read.
         """
 
-    def release(self) -> None:  # noqa: B027 - most collectors hold no device
-        """Release devices for a while, so that they can be reset; returns at once."""
-
     def close(self) -> None:  # noqa: B027 - most collectors hold nothing
         """Release what only this collector holds; called once, possibly from another thread."""
 

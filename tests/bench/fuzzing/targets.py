@@ -124,7 +124,7 @@ INCIDENT = (
     ).encode(),
 )
 DISCOVERY = (
-    json.dumps({"ada": [["n1", "n1:9470", ["gpu"], "IDLE", ["DRAIN"], ["h100"]]]}).encode(),
+    json.dumps({"ada": [["n1", {"node": "n1", "__meta_slurm_flags": ",DRAIN,"}]]}).encode(),
 )
 CGROUPS = (
     b"/system.slice/slurmstepd.scope/job_42/step_0/user/task_0",
@@ -250,7 +250,7 @@ def _targets(home: Path) -> list[Target]:
 
 def _targets_of_prometheus(data: bytes) -> None:
     for saved in parse(data)["ada"]:
-        discovery._from_json(saved)
+        discovery.read_place(*saved)
 
 
 def state_files() -> tuple[tuple[bytes, ...], ...]:
