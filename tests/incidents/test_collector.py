@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import pickle
-import re
 import signal
 import sys
 import time
@@ -18,10 +17,9 @@ import pytest
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.core.processes import Children
-from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents import collector
-from stagewatch.incidents.collector import FRAME, GROUP, IncidentsCollector
+from stagewatch.incidents.collector import FRAME, IncidentsCollector
 from stagewatch.incidents.files import IncidentDirectory
 from stagewatch.ranks import stacks
 from stagewatch.ranks.directory import RankDirectory
@@ -121,7 +119,6 @@ def line_of(function: str) -> int:
 def test_an_agent_tells_where_the_ranks_of_a_job_hang(
     agent: NodeAgent, start: Callable[[], list[int]], kept: Path
 ) -> None:
-    write_marker(agent.faults, Marker("cpu-1", "cpu_contention", time.time() - 60, None, "r2"))
     pids = start()
     wait_for(lambda: len(frames(agent)) == 4, "the ranks are looked at")
     reward = f"train.py:{line_of('length_reward')} in length_reward"
@@ -138,7 +135,6 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
     assert f"at {reward}; it is in other code than all others" in sentence
     assert content["ranks"][2]["facts"]["wait_class"] == "parked"
     assert [one["stack"]["still"] for one in content["ranks"]] == [True] * 4
-    assert content["faults"][0].startswith("cpu-1: cpu_contention r2, since ")
 
     said = run_inspect("--record-dir", str(agent.ranks), "--incident-dir", str(kept))
     assert said.returncode == 3
@@ -198,7 +194,6 @@ class Node:
             proc,
             IncidentDirectory(kept),
             self.taker,
-            kernel_log=kept / "no-kernel-log",
         )
 
     def look(self) -> Samples | None:
@@ -225,22 +220,6 @@ def node(tmp_path: Path, kept: Path) -> Iterator[Callable[[], Node]]:
     yield make
     for each in made:
         each.close()
-
-
-def test_the_last_events_of_a_rank_stand_in_the_incident(
-    node: Callable[[], Node], start: Callable[[], list[int]], kept: Path
-) -> None:
-    here = node()
-    start()
-    samples = wait_for(here.look, "an incident")
-    assert samples.value(GROUP, "540", "train", "0", "") is None
-    assert len(samples.families[FRAME]) == 4
-    (file,) = kept.iterdir()
-    told = json.loads(file.read_text())["ranks"]
-    for one in told:
-        first, *_, last = one["events"]
-        assert re.fullmatch(r"\d+\.\d{3} s ago: enter train", first)
-        assert re.fullmatch(r"\d+\.\d{3} s ago: step idle step 100", last)
 
 
 def test_without_py_spy_there_is_one_line_and_an_incident_without_stacks(

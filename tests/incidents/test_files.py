@@ -36,8 +36,6 @@ def incident(job_id: str = "540", when: float | None = None) -> Incident:
             Witness(rank.role, rank.rank, rank.pid, STACK, json.loads(json.dumps(as_json(rank))))
             for rank in RANKS
         ),
-        ("2026-01-01T00:00:00Z NVRM: Xid",),
-        ("cpu-1: cpu_contention",),
     )
 
 
@@ -112,7 +110,7 @@ def damaged() -> dict[str, Any]:
         "a-time-that-is-none": {"time": "now"},
         "no-ranks": {"ranks": None},
         "sentences-that-are-none": {"sentences": [1]},
-        "half-a-character": {"kernel": ["\ud800"]},
+        "half-a-character": {"libraries": ["\ud800"]},
     }
     stack = content["ranks"][0]["stack"]
     witness = content["ranks"][0]

@@ -306,7 +306,6 @@ def test_real_ray_leads_to_the_actor_that_never_returns(
     ranks = RankDirectory(records, fresh_for=0.0)
     collector = IncidentsCollector(
         *(ranks, proc, IncidentDirectory(tmp_path / "incidents"), StackTaker(program="")),
-        kernel_log=tmp_path / "none",
         files=files,
         waits=Waits(),
     )

@@ -51,8 +51,6 @@ class Witness:
     stack: Stack
     facts: Mapping[str, Any]
     """As `stagewatch inspect --json` has them."""
-    events: Sequence[str] = ()
-    """The last events that its record tells of, one a line."""
     waits: Sequence[KernelWait] = ()
     """What the kernel shows it to wait for."""
     ends: Sequence[str] = ()
@@ -71,10 +69,6 @@ class Incident:
     sentences: Sequence[str]
     """The verdicts on its roles."""
     ranks: Sequence[Witness]
-    kernel: Sequence[str] = ()
-    """Lines of the kernel log of the last minutes on hardware, memory and storage."""
-    faults: Sequence[str] = ()
-    """The fault markers that were open."""
     libraries: Sequence[str] = ()
     """What PyTorch's flight recorder and NCCL's RAS tell, one fact a line."""
 
@@ -214,8 +208,6 @@ def _incident(content: Any) -> Incident:
         real(content["time"]),
         _texts(content["sentences"]),
         tuple(map(_witness, content["ranks"])),
-        _texts(content["kernel"]),
-        _texts(content["faults"]),
         _texts(content.get("libraries", [])),
     )
 
@@ -238,7 +230,6 @@ def _witness(content: Any) -> Witness:
         whole(content["pid"]),
         Stack(group, stack["still"], frame, threads, text(stack["problem"])),
         content["facts"],
-        _texts(content["events"]),
         tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
         _texts(content.get("ends", [])[:MAX_WAITS]),
         tuple(map(communicator, content.get("nccl", ())[:MAX_WAITS])),
