@@ -103,23 +103,15 @@ def test_foreign_words_are_read_or_refused(real: bytes, words: dict[int, int]) -
     accepted(patched(real, words))
 
 
-@given(st.integers(0, RECORD_SIZE * 8 - 1))
-def test_a_flipped_bit_is_read_or_refused(real: bytes, bit: int) -> None:
-    raw = bytearray(real)
-    raw[bit // 8] ^= 1 << bit % 8
-    accepted(bytes(raw))
-
-
 @given(st.integers(0, RECORD_SIZE - 1))
 def test_a_truncated_record_is_refused(real: bytes, size: int) -> None:
     assert accepted(real[:size]) is None
     assert accepted(real + real[:size] + b"x") is None
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 4, -1])
-def test_another_version_is_refused_by_its_number(real: bytes, version: int) -> None:
-    with pytest.raises(CorruptRecord, match=f"version {version} is not 3"):
-        parse(patched(real, {layout.H_VERSION: version}))
+def test_another_version_is_refused_by_its_number(real: bytes) -> None:
+    with pytest.raises(CorruptRecord, match="version 2 is not 3"):
+        parse(patched(real, {layout.H_VERSION: 2}))
 
 
 @given(words)
