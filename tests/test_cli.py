@@ -141,13 +141,6 @@ def test_help_names_defaults_and_variables(stagewatch: Run) -> None:
     assert "[default: 1s; STAGEWATCH_COLLECTOR_STAGES_INTERVAL]" in text
 
 
-def test_a_mistyped_command_is_answered_with_the_likely_one(stagewatch: Run) -> None:
-    said = stagewatch("inspct")
-    assert said.status == 2
-    assert "there is no command 'inspct'; did you mean inspect?" in said.err
-    assert "stagewatch --help lists them" in stagewatch("wibble").err
-
-
 @pytest.fixture(params=[True, False], ids=["buffered", "unbuffered"])
 def environ(request: pytest.FixtureRequest) -> dict[str, str]:
     """With and without the variable that has Python write at once."""

@@ -71,8 +71,6 @@ def _run(argv: list[str]) -> int:
         fitness: int = import_module("stagewatch.check.command").run(argv[1:])
         return fitness
     parser = _parser(argv)
-    if hint := _mistyped(argv):
-        parser.error(hint)
     arguments = parser.parse_args(argv)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
@@ -88,16 +86,6 @@ def _run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return status
-
-
-def _mistyped(argv: list[str]) -> str:
-    """What to tell whoever gives a command that does not exist; empty where it does."""
-    names = [*_COMMANDS, *_AGENTS, "check-config"]
-    if not argv or argv[0].startswith("-") or argv[0] in names:
-        return ""
-    close = difflib.get_close_matches(argv[0], names, 1)
-    hint = f"did you mean {close[0]}?" if close else "stagewatch --help lists them"
-    return f"there is no command {argv[0]!r}; {hint}"
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
