@@ -350,7 +350,7 @@ class IncidentsCollector(Collector):
             replace(
                 fact,
                 stack=stacks[key],
-                kernel_waits=before.waits(fact) if before else (),
+                kernel_waits=before.witness(fact).waits if before else (),
                 nccl=(*nccl.get(fact.pid, ()), *calls.get(fact.pid, ())),
             )
             for fact in facts
@@ -443,30 +443,31 @@ class IncidentsCollector(Collector):
         self._directory.keep(incident, users.pop() if len(users) == 1 else None)
 
 
-def _latest(before: Sequence[KernelWait], now: Sequence[KernelWait]) -> Sequence[KernelWait]:
+def _latest(before: tuple[KernelWait, ...], now: tuple[KernelWait, ...]) -> tuple[KernelWait, ...]:
     """What the kernel shows now, or did before if it shows nothing now: nobody has moved."""
     return now if now and (NOTHING not in now or not before) else before
 
 
 def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
     for rank in ranks:
-        found = incident.stack(rank)
+        seen = incident.witness(rank)
+        found = seen.stack
         key = rank.job_id, rank.role, rank.rank
         if found.group:
             out.add(GROUP, int(found.still), *key, found.group)
         if found.frame:
             out.add(FRAME, 1, *key, found.frame)
-        for wait in incident.waits(rank):
+        for wait in seen.waits:
             number = "" if wait.rank is None else wait.rank
             ends = wait.process, wait.address, wait.through
             out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
-        for one in incident.nccl(rank):
+        for one in seen.nccl:
             told = one.name, one.member, one.members, one.op, one.size, one.state, one.witness
             out.add(NCCL, one.sequence, *key, one.id, *told)
             for transfer in one.transfers:
                 mine = transfer.waits, transfer.peer, transfer.network
                 out.add(TRANSFER, 1, *key, one.id, *mine)
-        for address in incident.ends(rank):
+        for address in seen.ends:
             out.add(CONNECTION, 1, *key, address)
 
 

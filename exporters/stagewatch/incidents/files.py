@@ -51,11 +51,11 @@ class Witness:
     stack: Stack
     facts: Mapping[str, Any]
     """As `stagewatch inspect --json` has them."""
-    waits: Sequence[KernelWait] = ()
+    waits: tuple[KernelWait, ...] = ()
     """What the kernel shows it to wait for."""
     ends: Sequence[str] = ()
     """Its connections to other nodes."""
-    nccl: Sequence[Communicator] = ()
+    nccl: tuple[Communicator, ...] = ()
     """What its communicators have open, and have not moved in."""
 
 
@@ -72,30 +72,11 @@ class Incident:
     libraries: Sequence[str] = ()
     """What PyTorch's flight recorder and NCCL's RAS tell, one fact a line."""
 
-    def stack(self, rank: RankFacts) -> Stack:
-        """Of a rank that is still the same process; an empty one where there is none."""
-        witness = self._witness(rank)
-        return witness.stack if witness else Stack()
-
-    def waits(self, rank: RankFacts) -> tuple[KernelWait, ...]:
-        """The same of what it waits for."""
-        witness = self._witness(rank)
-        return tuple(witness.waits) if witness else ()
-
-    def ends(self, rank: RankFacts) -> Sequence[str]:
-        """The same of its connections to other nodes."""
-        witness = self._witness(rank)
-        return witness.ends if witness else ()
-
-    def nccl(self, rank: RankFacts) -> tuple[Communicator, ...]:
-        """The same of what its communicators have open."""
-        witness = self._witness(rank)
-        return tuple(witness.nccl) if witness else ()
-
-    def _witness(self, rank: RankFacts) -> Witness | None:
+    def witness(self, rank: RankFacts) -> Witness:
+        """What is known of a rank that is still the same process; nothing of any other."""
         wanted = rank.role, rank.rank, rank.pid
         mine = (one for one in self.ranks if (one.role, one.rank, one.pid) == wanted)
-        return next(mine, None)
+        return next(mine, Witness(*wanted, Stack(), {}))
 
     def current(self, ranks: Sequence[RankFacts], now: float) -> bool:
         """Whether the ranks of the job that are overdue have stood still since it was taken."""
@@ -175,17 +156,15 @@ def with_evidence(
 ) -> list[RankFacts]:
     """The ranks with their stacks and waits out of those incidents that still are what they do."""
     current = {incident.job_id: incident for incident in standing(ranks, incidents, now)}
-    return [
-        replace(
-            rank,
-            stack=incident.stack(rank),
-            kernel_waits=incident.waits(rank),
-            nccl=incident.nccl(rank),
-        )
-        if (incident := current.get(rank.job_id)) and rank.wait_class is not WaitClass.GONE
-        else rank
-        for rank in ranks
-    ]
+
+    def seen(rank: RankFacts) -> RankFacts:
+        incident = current.get(rank.job_id)
+        if incident is None or rank.wait_class is WaitClass.GONE:
+            return rank
+        mine = incident.witness(rank)
+        return replace(rank, stack=mine.stack, kernel_waits=mine.waits, nccl=mine.nccl)
+
+    return [seen(rank) for rank in ranks]
 
 
 def standing(
