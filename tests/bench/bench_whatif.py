@@ -14,9 +14,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyarrow import parquet
+
 from stagewatch.whatif.losses import account
 from stagewatch.whatif.replay import Replay
-from stagewatch.whatif.tables import read_table
+from tests.bench.pipeline_tables import operations_of
 
 SOURCE = "https://github.com/ByteDance-Seed/StragglerAnalysis"
 TRACES = {"AR": "one slow worker", "SE": "sequence lengths", "ST": "pipeline partition"}
@@ -42,7 +44,8 @@ def _measure(repository: Path) -> None:
     for name, what in TRACES.items():
         theirs = json.loads((repository / "data" / f"result-{name}.json").read_text())
         began = time.process_time()
-        made = account(Replay(read_table(repository / "data" / f"trace-{name}.parquet")))
+        table = parquet.read_table(repository / "data" / f"trace-{name}.parquet")
+        made = account(Replay(operations_of(table.to_pylist())))
         took = time.process_time() - began
         expected = theirs["blocking_slowdown"]
         off = made.slowdown / expected - 1

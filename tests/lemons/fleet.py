@@ -23,6 +23,7 @@ def within(*spans: tuple[float, float]) -> Value:
 
 def fleet(hostile: str = "") -> list[Past]:
     """Twelve nodes of 8 GPUs, all in one job, and what befalls them."""
+    known = Past(START, END, DAY / 4)
     there = Past(START, END, 4 * STEP)
     past = Past(START, END, STEP)
     of = {"cluster": CLUSTER}
@@ -31,7 +32,7 @@ def fleet(hostile: str = "") -> list[Past]:
         there.add("up", 1.0, **of, node=node, job="stagewatch")
         for gpu in range(8):
             uuid = f"GPU-{node}-{gpu}"
-            there.add("gpu_info", 1.0, **of, node=node, gpu=gpu, uuid=uuid, mig="")
+            known.add("gpu_info", 1.0, **of, node=node, gpu=gpu, uuid=uuid, mig="")
     named = within(*((when, when + 600) for when in NAMED))
     role = {**of, "job_id": "540", "role": "train"}
     rank = {**role, "rank": "3", "node": LEMON}
@@ -61,4 +62,4 @@ def fleet(hostile: str = "") -> list[Past]:
         "gpu_xid_last_timestamp_seconds", lambda at: when if at >= when else START - DAY,
         **of, node="n10", gpu="2", uuid="GPU-n10-2", xid="79", severity="critical",
     )  # fmt: skip
-    return [there, past]
+    return [known, there, past]

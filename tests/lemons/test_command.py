@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stagewatch.core.errors import SourceError
 from stagewatch.core.processes import Children
 from stagewatch.lemons import notice
 from stagewatch.prometheus.api import PrometheusApi
@@ -40,10 +42,16 @@ def lemons(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_lemon_is_told_with_its_gpu_and_what_it_cost(url: str) -> None:
+@pytest.fixture(scope="module")
+def east(url: str) -> dict[str, Any]:
+    """The JSON of the only cluster."""
     done = lemons("--prometheus", url, "--since", "20d", "--json")
     assert done.returncode == 0, done.stderr
     (east,) = json.loads(done.stdout)
+    return dict(east)
+
+
+def test_the_lemon_is_told_with_its_gpu_and_what_it_cost(east: dict[str, Any]) -> None:
     nodes = {row["node"]: row for row in east["nodes"]["rows"]}
     assert [name for name, row in nodes.items() if row["lemon"]] == [LEMON]
     lemon = nodes[LEMON]
@@ -56,9 +64,8 @@ def test_the_lemon_is_told_with_its_gpu_and_what_it_cost(url: str) -> None:
     assert [(row["uuid"], row["gpu"]) for row in gpus] == [(f"GPU-{LEMON}-3", "3")]
 
 
-def test_other_nodes_are_told_by_what_befell_them(url: str) -> None:
-    done = lemons("--prometheus", url, "--since", "20d", "--json")
-    nodes = {row["node"]: row for row in json.loads(done.stdout)[0]["nodes"]["rows"]}
+def test_other_nodes_are_told_by_what_befell_them(east: dict[str, Any]) -> None:
+    nodes = {row["node"]: row for row in east["nodes"]["rows"]}
     kinds = ("named", "slow", "xid", "out")
     assert [nodes["n07"][kind] for kind in kinds] == [0, 1, 0, 0]
     assert [nodes["n08"][kind] for kind in kinds] == [0, 0, 0, 1]
@@ -119,30 +126,36 @@ def test_a_prolog_is_told_by_the_file(url: str, tmp_path: Path) -> None:
     assert slow(*skip, "--node", "n00").returncode == 0
 
 
+BROKEN = "is no file of `stagewatch lemons`"
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"[]", "is no file of `stagewatch lemons`"),
-        (b'{"written": 1e999, "nodes": {}}', "is no file of `stagewatch lemons`"),
-        (b'{"written": NOW, "nodes": {"n": 3}}', "is no file of `stagewatch lemons`"),
+        (b"[]", BROKEN),
+        (b'{"written": 1e999, "nodes": {}}', BROKEN),
+        (b'{"written": NOW, "nodes": {"n": 3}}', BROKEN),
         (b'{"written": 1000, "nodes": {"n": "why"}}', "is older than a week"),
-        (b'{"written": NOW, "nodes": {"n": "a\\u001b\\nb"}}', "n is a lemon: a? b"),
     ],
 )
-def test_a_file_that_somebody_else_wrote_is_a_warning_at_most(
-    tmp_path: Path, content: bytes, told: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, content: bytes, told: str) -> None:
+    (file := tmp_path / "lemons.json").write_bytes(content.replace(b"NOW", b"%.0f" % time.time()))
+    with closing(notice.Reader(file)) as reader, pytest.raises(SourceError, match=told):
+        reader.reason("n", time.monotonic() + 60)
+
+
+def test_a_file_that_somebody_else_wrote_is_a_warning_at_most(tmp_path: Path) -> None:
+    content = b'{"written": NOW, "nodes": {"n": "a\\u001b\\nb"}}'
     (file := tmp_path / "lemons.json").write_bytes(content.replace(b"NOW", b"%.0f" % time.time()))
     done = slow("--skip", "clock,agent,driver,gpu_count", "--lemons", str(file), "--node", "n")
-    assert done.returncode == 1
-    assert told in done.stdout
+    assert (done.returncode, done.stdout) == (1, "warn: n is a lemon: a? b\n")
 
 
 def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     (file := tmp_path / "lemons.json").touch()
     os.truncate(file, notice.MAX_BYTES << 20)
-    done = slow("--skip", "clock,agent,driver,gpu_count", "--lemons", str(file))
-    assert done.stdout == f"warn: {file} is no file of `stagewatch lemons`\n"
+    with closing(notice.Reader(file)) as reader, pytest.raises(SourceError, match=BROKEN):
+        reader.reason("n", time.monotonic() + 60)
 
 
 def test_a_file_that_is_not_there_or_hangs_does_not_hold_up_a_prolog(tmp_path: Path) -> None:

@@ -77,9 +77,5 @@ def test_a_node_that_no_job_had_is_told_and_no_lemon() -> None:
 
 def test_lemons_drawn_by_published_rates_are_told_and_hardly_a_good_node() -> None:
     """`make bench ARGS=lemons` draws many more."""
-    told = accused = 0
-    for seed in range(4):
-        days = first_days(random.Random(seed), RATES["Delta, GSP"], 3, 90, False)
-        told += sum(node in days for node in range(3))
-        accused += sum(node >= 3 for node in days)
-    assert (told, accused) == (12, 0)
+    days = first_days(random.Random(0), RATES["Delta, GSP"], 3, 90, False)
+    assert sorted(days) == [0, 1, 2]

@@ -82,7 +82,11 @@ def test_a_vector_is_read(server: Server, api: PrometheusApi) -> None:
     sample = {"metric": {"job_id": "540"}, "value": [1732458600, "412.5"]}
     server.answer({"resultType": "vector", "result": [sample]})
     assert api.query("up == 1 & x") == [Series({"job_id": "540"}, 412.5)]
-    assert server.asked == ["/api/v1/query?query=up+%3D%3D+1+%26+x"]
+    api.query("up", 1732458600.5)
+    assert server.asked == [
+        "/api/v1/query?query=up+%3D%3D+1+%26+x",
+        "/api/v1/query?query=up&time=1732458600.500",
+    ]
 
 
 def test_an_error_of_the_server_is_told(server: Server, api: PrometheusApi) -> None:
@@ -90,14 +94,6 @@ def test_an_error_of_the_server_is_told(server: Server, api: PrometheusApi) -> N
     server.body = json.dumps({"status": "error", "error": "parse error: unexpected <eof>"}).encode()
     with pytest.raises(SourceError, match="parse error: unexpected <eof>"):
         api.query("up{")
-
-
-def test_a_vector_of_the_past_is_asked_for_with_its_time(
-    server: Server, api: PrometheusApi
-) -> None:
-    server.answer({"resultType": "vector", "result": []})
-    assert api.query("up", 1732458600.5) == []
-    assert server.asked == ["/api/v1/query?query=up&time=1732458600.500"]
 
 
 def test_a_long_range_is_asked_in_pieces_and_put_together(

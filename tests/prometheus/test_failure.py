@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import socket
-import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import requests
@@ -59,27 +56,6 @@ def test_plain_http_where_tls_was_asked_for() -> None:
 
     with listener(plain) as port:
         assert said(f"https://127.0.0.1:{port}").startswith("TLS: ")
-
-
-def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key", tmp_path / "certificate"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
-         "-keyout", key, "-out", certificate],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-
-    def encrypted(connection: socket.socket) -> None:
-        with pytest.raises(OSError):
-            context.wrap_socket(connection, server_side=True).recv(1)
-
-    with listener(encrypted) as port:
-        assert said(f"https://127.0.0.1:{port}").startswith(
-            "TLS: its certificate is not accepted (self"
-        )
 
 
 def made(error: Exception) -> requests.ConnectionError:

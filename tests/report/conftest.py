@@ -42,7 +42,7 @@ def hyperpod_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="package")
 def store_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A VictoriaMetrics that has seen both."""
+    """A VictoriaMetrics that has seen S1 #2."""
     needs_tool("victoria-metrics")
     directory = tmp_path_factory.mktemp("vm") / "v"
-    return filled_store(children, directory, contention(), hyperpod())
+    return filled_store(children, directory, contention())

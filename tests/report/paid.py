@@ -165,16 +165,4 @@ def _october(hostile: str) -> Past:
     }
     add("slurm_node_unavailable_info", between(T, END), **out)
     add("slurm_node_gpus", between(T, END, 4.0), node=f"n9{hostile}", gpu_type="a100", model="a100")
-    for uuid, job_id, watts in (
-        ("GPU-1", "101", 500.0),
-        ("GPU-2", "102", 250.0),
-        ("GPU-3", "", 60.0),
-    ):
-        where = {"node": "n1", "gpu": uuid[-1], "uuid": uuid}
-        add("gpu_energy_joules_total", lambda when, watts=watts: watts * (when - T), **where)
-        if job_id:
-            add("gpu_job_info", between(T, END), **where, job_id=job_id)
-    where = {"node": "n1", "gpu": "4", "uuid": "GPU-4"}
-    add("gpu_energy_joules_total", lambda when: 900.0 * (when - T), **where)
-    add("gpu_info", between(T, END), **where, source="recorded")
     return past

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -68,13 +66,3 @@ def severities(text: str) -> list[float | None]:
 )
 def test_a_deviation_counts_once_it_is_sustained(text: str, begin: int, found: int | None) -> None:
     assert sustained(severities(text), begin) == found
-
-
-@given(some.lists(NUMBERS, min_size=5, max_size=60))
-def test_statistics_are_those_of_the_standard_library(values: list[float]) -> None:
-    base = baseline_of(values)
-    assert base is not None
-    assert base.mean == pytest.approx(statistics.fmean(values))
-    assert base.deviation == pytest.approx(statistics.stdev(values))
-    assert base.low <= base.median <= base.high
-    assert base.mad >= 0

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from stagewatch.report.drawing import COLUMN, PAGE, SMALL, Paper
-from stagewatch.report.figures import LARGEST, limits, round_values, timeline
+from stagewatch.report.figures import timeline
 from stagewatch.report.history import Grid
 from stagewatch.report.incidents import Incident, Sign
 from stagewatch.report.jobs import JobStory
-from stagewatch.report.periods import number
 from stagewatch.report.phases import Phases
 from tests.report.drawn import cut_off
 
@@ -51,9 +50,9 @@ def incident(node: str = "n1", job: str = "7") -> Phases:
 
 
 @pytest.mark.parametrize("format", ["svg", "pdf", "png"])
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_labels_are_in_every_file(text: str, format: str) -> None:
-    assert timeline(incident(text, text), "timeline-1").file(format)
+def test_hostile_labels_are_in_every_file(format: str) -> None:
+    for text in HOSTILE:
+        assert timeline(incident(text, text), "timeline-1").file(format)
 
 
 @settings(max_examples=15)
@@ -82,27 +81,7 @@ def test_a_figure_is_the_same_every_time() -> None:
     assert timeline(incident(), "a").svg != timeline(incident(), "b").svg
 
 
-@given(some.lists(some.floats(-LARGEST, LARGEST) | some.floats(0, 1e-300), min_size=1))
-def test_an_axis_has_a_length_and_all_values_on_it(values: list[float]) -> None:
-    low, high = limits(values)
-    assert high - low > 1e-9 * max(abs(low), abs(high))
-    assert low <= max(min(values), low)
-    assert all(low - 1e-30 <= value <= high for value in values)
-
-
 @pytest.mark.parametrize("paper", [PAGE, COLUMN])
 @pytest.mark.parametrize("node", ["n1", "a-node-of-a-very-long-name-in-a-large-cluster-0017"])
 def test_nothing_of_a_figure_is_cut_off(node: str, paper: Paper) -> None:
     assert cut_off(timeline(incident(node, "7" * 40), "timeline-1", paper)) < 0.02
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "unit", "shown"),
-    [
-        (0.0, 14.7 * 2**20, "B", ["0 B", "5 MiB", "10 MiB", "15 MiB"]),
-        (0.0, 300.0, "B/s", ["0 B/s", "100 B/s", "200 B/s", "300 B/s"]),
-        (0.0, 45.0, "s", ["0 s", "20 s", "40 s", "60 s"]),
-    ],
-)
-def test_an_axis_has_round_values(low: float, high: float, unit: str, shown: list[str]) -> None:
-    assert [number(each, unit) for each in round_values(low, high, unit)] == shown

@@ -12,15 +12,13 @@ from pathlib import Path
 import pytest
 
 from stagewatch.cli import main
-from stagewatch.core.errors import ConfigError
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report import pages, records, story
+from stagewatch.report import story
 from stagewatch.report.causes import KINDS
 from stagewatch.report.goodput import Asked, Goodput, GoodputOptions, make_goodput
 from stagewatch.report.ledger import DAY, NOT_OBSERVED
-from stagewatch.report.periods import Period, amount, month
-from stagewatch.report.steps import read_step
+from stagewatch.report.periods import Period, month
 from stagewatch.slurm.collectors import holdings
 from stagewatch.slurm.notation import node_availability
 from tests.report import paid as past
@@ -108,7 +106,7 @@ def test_a_failure_costs_lost_work_the_queue_and_the_start(goodput: Goodput) -> 
     assert requeued.startup == pytest.approx(8 * 900)  # waiting and init
     assert (crashed.job_id, crashed.how, crashed.ended) == (
         "104",
-        "JobStalled, process gone",
+        "JobStalled",
         past.CRASHED,
     )
     assert crashed.lost == past.AT_RISK_CRASHED
@@ -147,22 +145,10 @@ def test_money_is_hours_times_the_price_of_the_model(goodput: Goodput) -> None:
     assert goodput.unpriced == pytest.approx(goodput.total.seconds - goodput.total.observed)
 
 
-def test_energy_is_that_of_real_gpus_and_goes_to_the_job_that_held_them(goodput: Goodput) -> None:
-    seen = past.END - past.T
-    # A counter goes on while Prometheus does not look: only the jobs' share has the gap.
-    assert goodput.total.joules == pytest.approx((500 + 250 + 60) * seen, rel=0.01)
-    looked = seen - (past.GAP[1] - past.GAP[0])
-    assert goodput.tables["user"]["alice"].joules == pytest.approx(500 * looked, rel=0.02)
-    assert goodput.tables["user"]["bob"].joules == pytest.approx(250 * looked, rel=0.02)
-    assert goodput.tables["user"]["carol"].joules is None
-    assert goodput.energy.recorded == 1
-
-
-def test_causes_are_named_with_rank_node_and_alert(goodput: Goodput) -> None:
+def test_causes_are_named_with_rank_and_node(goodput: Goodput) -> None:
     causes = {each.words: each for each in goodput.causes}
     stalled = causes["Stalled jobs: process gone"]
     assert stalled.worst == [("job 101: train 5 on n2", pytest.approx(8 * 3600))]
-    assert list(stalled.alerts) == ["JobStalled"]
     drained = causes["Drained nodes: gpu"]
     assert drained.worst == [("n9", pytest.approx(counted()["outside", "drained"]))]
     assert causes["Slow ranks"].worst[0][0] == "job 104: train 2 on n4"
@@ -241,47 +227,3 @@ def test_what_cannot_be_reported_is_said_in_a_line(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and text in lines[0]
     assert not list(tmp_path.iterdir())
-
-
-STEP = {
-    "steps": 40,
-    "step_seconds": 6.0,
-    "slow_ranks": [{"rank": 3, "times": 1.8}],
-    "losses": [
-        {"cause": "a slow rank", "share": 0.25, "worth_if_mended": 0.2},
-        {"cause": "uneven data <b>", "share": 0.1, "worth_if_mended": -0.01},
-    ],
-}
-
-
-def with_step(url: str, file: Path) -> Goodput:
-    options = GoodputOptions(price=PRICES, currency="EUR", step=(("101", str(file)),))
-    asked = Asked(options, OCTOBER, SEPTEMBER, "October 2026", "In October 2026", "September 2026")
-    with closing(PrometheusApi(url, timeout=60)) as api:
-        return make_goodput(api, asked)
-
-
-def test_a_jobs_steps_are_told_in_its_own_gpu_hours(url: str, tmp_path: Path) -> None:
-    (file := tmp_path / "step.json").write_text(json.dumps(STEP))
-    goodput = with_step(url, file)
-    job = goodput.tables["job"]["east/101"]
-    assert goodput.stepping("101") == pytest.approx(job.groups["productive"])
-    assert goodput.stepping("102") == 0, "nobody recorded its stages"
-    page = pages.goodput_page(goodput, {"hours": ["", ""]})
-    assert "Where the steps went" in page
-    assert "a slow rank: rank 3 (1.80 times)" in page
-    assert f">{amount(0.25 * job.groups['productive'] / 3600)}<" in page
-    assert "uneven data &lt;b&gt;" in page
-    (step,) = json.loads(records.report_json("goodput", goodput))["steps"]
-    assert (step["job_id"], step["losses"][0]["lost"]) == ("101", 0.25)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b'{"steps": 1}', json.dumps({**STEP, "losses": [{"share": 9}]}).encode(),
-     json.dumps({**STEP, "steps": -1}).encode()],
-)  # fmt: skip
-def test_a_file_that_is_no_account_of_steps_is_refused(tmp_path: Path, content: bytes) -> None:
-    (file := tmp_path / "step.json").write_bytes(content)
-    with pytest.raises(ConfigError, match="must be the JSON of `stagewatch whatif`"):
-        read_step("101", str(file))

@@ -82,13 +82,6 @@ def test_an_agent_that_fell_silent_is_an_incident_that_hit_no_job(
     assert silent.detected is None
 
 
-def test_victoriametrics_tells_the_same(recovery: ClusterRecovery, store_url: str) -> None:
-    ours, theirs = the_failure(recovery), the_failure(made(store_url))
-    for name in ("injected", "detected", "drained", "ended", "node_back", "resumed", "downtime"):
-        assert getattr(theirs, name) == getattr(ours, name), name
-    assert theirs.jobs[0].steps_lost == ours.jobs[0].steps_lost
-
-
 def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) -> None:
     begin, end = str(PERIOD.start), str(PERIOD.end)
     given = ["report", "recovery", "--prometheus", hyperpod_url, "--from", begin, "--to", end]
@@ -110,13 +103,10 @@ def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) 
     [
         (["--from", "2020-01-01", "--to", "2020-01-02"], 1, "no agent was scraped from 2020-01-01"),
         (["--cluster", "other"], 1, "no agent of cluster 'other' was scraped"),
-        (["--month", "2026-13"], 2, "--month '2026-13': must be such as 2026-11"),
         (["--month", "2100-01"], 2, "--month 2100-01 has not begun"),
         (["--month", "2020-01", "--to", "1h"], 2, "exclude each other"),
         (["--from", "soon"], 2, "--from 'soon': must be a time or a duration"),
-        (["--from", "2020-01-02", "--to", "2020-01-01"], 2, "must be after the start"),
         (["--from", "1h", "--to", "2h"], 2, "--from and --to: the end ("),
-        (["--to", "2020-01-03"], 1, "from 2020-01-02T00:00:00Z to 2020-01-03T00:00:00Z"),
     ],
 )
 def test_what_cannot_be_reported_is_said_in_a_line(

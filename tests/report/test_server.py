@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,11 +24,6 @@ def test_without_matplotlib_the_extra_is_named(
     assert report("http://127.0.0.1:9", tmp_path) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "stagewatch: report needs matplotlib: pip install 'stagewatch[report]'"
-
-
-def test_matplotlib_is_imported_only_to_draw() -> None:
-    code = "import sys, stagewatch.report.command; sys.exit('matplotlib' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_nobody_at_the_url_is_one_line_and_status_1(

@@ -1,10 +1,9 @@
-"""The recovery report of a job whose ranks gave up, and live on without doing anything."""
+"""The recovery report of jobs that do nothing: their ranks gave up, or they never come to run."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
@@ -13,18 +12,19 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.periods import Period
 from stagewatch.report.phases import Phases
 from stagewatch.report.recovery import Asked, make_recovery
+from tests.report.conftest import needs_tool
 from tests.report.filled import Past, filled_prometheus
 from tests.report.hyperpod import T
 
-STEP_SECONDS = 10.0
+PERIOD = Period(T - 600, T + 600)
 LAST_STEP = T + 0.0
+DETECTED = T + 30
 
 
-def given_up(step: Callable[[float], float]) -> Past:
+def given_up(past: Past, cluster: str, step: Callable[[float], float]) -> None:
     """Twenty minutes of a job of which a rollout worker dies at T + 5."""
-    past = Past(T - 600, T + 600, step=5.0)
-    past.add("up", 1.0, cluster="c", job="stagewatch", node="n1")
-    rank = {"cluster": "c", "node": "n1", "job_id": "700", "role": "train", "rank": "0"}
+    past.add("up", 1.0, cluster=cluster, job="stagewatch", node="n1")
+    rank = {"cluster": cluster, "node": "n1", "job_id": "700", "role": "train", "rank": "0"}
     past.add("rl_rank_up", 1.0, **rank)
     past.add("rl_rank_info", 1.0, **rank, pid="1", uuid="GPU-1")
     past.add("rl_rank_step", step, **rank)
@@ -33,29 +33,42 @@ def given_up(step: Callable[[float], float]) -> Past:
         lambda when: 1.0 if T + 5 <= when < T + 65 else None,
         **{**rank, "role": "rollout", "rank": "3", "evidence": "process_gone"},
     )
-    return past
 
 
-def found(children: Children, directory: Path, step: Callable[[float], float]) -> Phases:
-    """The only incident."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("needs prometheus, from Debian's package of that name")
-    api = PrometheusApi(filled_prometheus(children, directory / "p", given_up(step)))
-    try:
-        period = Period(T - 600, T + 600)
-        (incident,) = make_recovery(api, Asked(period, period)).clusters[0].incidents
-        return incident
-    finally:
-        api.close()
+def looping(past: Past, cluster: str) -> None:
+    """A job that no look has seen running: it waits, and is tried every 20 s."""
+    past.add("up", 1.0, cluster=cluster, job="stagewatch-slurm")
+    past.add("slurm_source_success", 1.0, cluster=cluster, source="jobs")
+    past.add("slurm_job_restarts", lambda at: max(0.0, (at - T) // 20), cluster=cluster, job_id="5")
+    alert = {"alertname": "SlurmRequeueLoop", "alertstate": "firing", "job_id": "5"}
+    past.add("ALERTS", lambda at: 1.0 if at >= DETECTED else None, cluster=cluster, **alert)
 
 
 def steps_until(last: float) -> Callable[[float], float]:
     """One each ten seconds, and none after."""
-    return lambda when: (min(when, last) - T + 600) // STEP_SECONDS
+    return lambda when: (min(when, last) - T + 600) // 10
 
 
-def test_job_that_completes_no_step_any_more_was_hit(children: Children, tmp_path: Path) -> None:
-    incident = found(children, tmp_path, steps_until(LAST_STEP))
+@pytest.fixture(scope="module")
+def incidents(
+    children: Children, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Phases]]:
+    """Those of each cluster."""
+    needs_tool("prometheus")
+    past = Past(PERIOD.start, PERIOD.end, step=5.0)
+    until = steps_until(LAST_STEP)
+    given_up(past, "for good", until)
+    given_up(past, "for a while", lambda at: until(at) + max(0.0, (at - T - 200) // 10))
+    given_up(past, "not at all", steps_until(T + 9999))
+    looping(past, "looping")
+    url = filled_prometheus(children, tmp_path_factory.mktemp("idle") / "p", past)
+    with closing(PrometheusApi(url)) as api:
+        clusters = make_recovery(api, Asked(PERIOD, PERIOD)).clusters
+    return {each.cluster: list(each.incidents) for each in clusters}
+
+
+def test_job_that_completes_no_step_any_more_was_hit(incidents: dict[str, list[Phases]]) -> None:
+    (incident,) = incidents["for good"]
     (job,) = incident.jobs
     assert job.standstill is not None
     assert (job.standstill.start, job.goes_on) == (LAST_STEP, False)
@@ -63,18 +76,26 @@ def test_job_that_completes_no_step_any_more_was_hit(children: Children, tmp_pat
     assert not incident.restored
 
 
-def test_standstill_ends_with_the_next_step(children: Children, tmp_path: Path) -> None:
-    def step(when: float) -> float:
-        return steps_until(LAST_STEP)(when) + max(0.0, (when - T - 200) // STEP_SECONDS)
-
-    incident = found(children, tmp_path, step)
+def test_standstill_ends_with_the_next_step(incidents: dict[str, list[Phases]]) -> None:
+    (incident,) = incidents["for a while"]
     assert incident.jobs[0].goes_on
     assert incident.downtime is not None
     assert incident.downtime.end == T + 210
     assert incident.restored
 
 
-def test_job_that_goes_on_without_the_rank_was_not_hit(children: Children, tmp_path: Path) -> None:
-    incident = found(children, tmp_path, steps_until(T + 9999))
+def test_job_that_goes_on_without_the_rank_was_not_hit(
+    incidents: dict[str, list[Phases]],
+) -> None:
+    (incident,) = incidents["not at all"]
     assert not incident.jobs[0].interrupted
     assert incident.downtime is None
+
+
+def test_alert_on_a_job_that_never_ran_counts_as_detected(
+    incidents: dict[str, list[Phases]],
+) -> None:
+    (incident,) = incidents["looping"]
+    assert incident.incident.jobs == ("5",)
+    assert (incident.detected, incident.detected_by) == (DETECTED, "SlurmRequeueLoop")
+    assert incident.ended is None

@@ -11,11 +11,9 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
-from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.events import Firing, Milestone
 from stagewatch.report.experiment import Experiment, Wanted, make_experiment
@@ -63,8 +61,8 @@ def test_the_time_line_is_in_the_order_of_time_and_has_the_kernels_kills(
 
 def test_three_sentences_say_who_where_when_and_what_it_cost(experiment: Experiment) -> None:
     began, showed, cost = experiment_opening(experiment)
-    assert began.startswith("Rollout 2 of job 530 (cluster lab) went wrong first, in rollout, at ")
-    assert f"{past.EFFECT:.1f} s after CPU contention was injected there" in began
+    assert began.startswith("Rollout 2 of job 530 (cluster lab) went wrong first, in rollout, ")
+    assert f"{past.EFFECT:.1f} s after CPU contention was injected on rollout_worker_2" in began
     assert re.search(r"at \d\d:\d\d:\d\d UTC on \d{4}-\d\d-\d\d", began)
     parts = [
         f"he first alert was Straggler: rollout 2, after {past.DETECTED:.1f} s",
@@ -101,10 +99,7 @@ def test_who_is_looked_at_first_is_not_called_the_first_to_deviate(experiment: E
     first, other = experiment.suspects[:2]
     later = replace(first, time=other.time + 2)
     told = replace(experiment, suspects=[later, other])
-    name, seen = other.component.label, f"{other.time - past.T:.1f} s"
-    began = experiment_opening(told)[0]
-    assert "went wrong, in" in began
-    assert f"; {name} showed it from {seen} on" in began
+    assert "went wrong, in" in experiment_opening(told)[0]
 
 
 def test_a_recoverys_sentences_say_whether_where_when_and_what_it_cost(recovery: Recovery) -> None:
@@ -114,16 +109,6 @@ def test_a_recoverys_sentences_say_whether_where_when_and_what_it_cost(recovery:
     assert "JobStalled was the first alert, after 2 min 15 s" in worst
     assert "job 77 made progress again after 18 min 45 s" in worst
     assert cost.startswith("It cost 18 min 45 s of downtime and ")
-
-
-def test_a_page_of_two_hours_states_no_share_of_them(hyperpod_url: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    given = ["report", "recovery", "--prometheus", hyperpod_url, "--output", str(page)]
-    begin = hyperpod.T + hyperpod.START
-    assert main([*given, "--from", f"{begin}", "--to", f"{begin + 7200}"]) == 0
-    assert "Error budget" not in page.read_text()
-    assert main([*given, "--from", f"{begin - 86400}", "--to", f"{begin + 7200}"]) == 0
-    assert "Error budget" in page.read_text()
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -149,8 +134,7 @@ def test_series_are_handed_on_in_long_form(experiment: Experiment) -> None:
     assert all(later > earlier for earlier, later in itertools.pairwise(times))
     waits = [row for row in table if row["metric"] == "rate(rl_rank_run_queue_seconds_total)"]
     assert {row["unit"] for row in waits} == {"cores"}
-    recorded = {row["labels"] for row in table if '"source": "recorded"' in row["labels"]}
-    assert [json.loads(labels)["uuid"] for labels in recorded] == [past.RECORDED]
+    assert not [row for row in table if past.RECORDED in row["labels"]]
 
 
 def test_a_recovery_hands_on_a_row_for_each_incident(recovery: Recovery) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.cli import main
 from stagewatch.core.processes import Children
 from stagewatch.demo.prometheus import arguments, write_config
 from stagewatch.demo.stack import free_port
@@ -175,19 +176,16 @@ def test_perfetto_loads_every_event_of_the_trace(hanging: Path, tmp_path: Path) 
     assert killed == [["weights_update/broadcast", 20]]
 
 
-def test_a_job_that_is_not_there_is_told_with_those_that_are(hanging: Path, tmp_path: Path) -> None:
-    output = tmp_path / "trace.json"
-    done = run_trace("--job", "541", "--record-dir", hanging, "-o", output)
-    assert done.returncode == 1
-    assert "no rank of job 541" in done.stderr
-    assert "there are 540" in done.stderr
+def test_a_job_that_is_not_there_is_told_with_those_that_are(
+    hanging: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["--record-dir", str(hanging), "-o", str(tmp_path / "trace.json")]
+    assert main(["trace", "--job", "541", *output]) == 1
+    assert "no rank of job 541" in (said := capsys.readouterr().err)
+    assert "there are 540" in said
     assert list(tmp_path.glob("*trace.json*")) == []
-
-
-def test_a_file_that_cannot_be_written_is_told(hanging: Path, tmp_path: Path) -> None:
-    done = run_trace("--record-dir", hanging, "-o", tmp_path / "missing" / "trace.json")
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    assert "No such file or directory" in done.stderr
+    assert main(["trace", *output[:2], "-o", str(tmp_path / "missing" / "trace.json")]) == 1
+    assert "No such file or directory" in capsys.readouterr().err
 
 
 def test_a_prometheus_knows_the_agents_and_how_the_ranks_waited(
@@ -218,7 +216,8 @@ def test_a_prometheus_knows_the_agents_and_how_the_ranks_waited(
 
 
 @pytest.mark.parametrize("flag", ["--agent", "--prometheus"])
-def test_asking_others_needs_a_job(flag: str, tmp_path: Path) -> None:
-    done = run_trace(flag, "http://127.0.0.1:1", "-o", tmp_path / "trace.json")
-    assert done.returncode == 2
-    assert f"{flag} needs --job ID" in done.stderr
+def test_asking_others_needs_a_job(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", flag, "http://127.0.0.1:1", "-o", str(tmp_path / "trace.json")]) == 2
+    assert f"{flag} needs --job ID" in capsys.readouterr().err

@@ -1,16 +1,12 @@
 """A small simulator of pipeline-parallel training: all forwards, then all backwards.
 
 Written from the description of operations in arXiv 2505.05713, section 3; it makes tables as those
-that `stagewatch.whatif.tables` reads, with a known cause of loss.
+that `tests.bench.pipeline_tables` reads, with a known cause of loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 TRANSFER = 0.001
 Cost = Callable[[int, int, int, int], float]
@@ -18,10 +14,9 @@ Cost = Callable[[int, int, int, int], float]
 Row = dict[str, object]
 
 
-def write(file: Path, cost: Cost, *, steps: int = 8, replicas: int = 4, stages: int = 1) -> None:
-    """Write the table of a job with eight micro-batches a step."""
-    rows = [row for step in range(steps) for row in _step(step, cost, replicas, stages)]
-    pq.write_table(pa.Table.from_pylist(rows), file)
+def table(cost: Cost, *, steps: int = 8, replicas: int = 4, stages: int = 1) -> list[Row]:
+    """The table of a job with eight micro-batches a step."""
+    return [row for step in range(steps) for row in _step(step, cost, replicas, stages)]
 
 
 def _step(step: int, cost: Cost, replicas: int, stages: int, batches: int = 8) -> list[Row]:

@@ -6,7 +6,6 @@ https://prometheus.io/docs/prometheus/latest/querying/api/
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,8 +72,6 @@ class PrometheusApi:
         self._where = _without_user(url)
         self._url = url.rstrip("/")
         self._timeout = timeout
-        self.on_query: Callable[[str], object] = lambda expression: None
-        """Called with each expression before the server is asked."""
         self._session = requests.Session()
         if authorization:
             self._session.auth = _Authorization(authorization)
@@ -160,8 +157,6 @@ class PrometheusApi:
         return self._session.get(url, params=parameters, timeout=self._timeout, **self._tls)
 
     def _get(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
-        if "query" in parameters:
-            self.on_query(parameters["query"])
         try:
             answer = self._fetch(f"/api/v1/{path}", parameters)
         except requests.RequestException as error:

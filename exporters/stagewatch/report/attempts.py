@@ -23,12 +23,6 @@ DEAD = ("process_gone", "missing", "node_lost")
 FAILURES = ("JobLostNode", "FailedButNotEnded", "FirstFailure")
 """Alerts on a job whose end, while they fire, is a failure."""
 
-HOW = (
-    *(f"{stall}, {evidence.replace('_', ' ')}" for stall in STALLS for evidence in DEAD),
-    *FAILURES,
-)
-"""How runs ended that were not put back into the queue, the most telling first."""
-
 NEAR = 300.0
 """Seconds before the end in which such an alert fired; requeues nearer than that count once."""
 
@@ -102,7 +96,7 @@ def find_attempts(api: PrometheusApi, ledger: Ledger, cluster: Labels) -> list[A
         dead = {"alertname": STALLS, "severity": "critical", "evidence": DEAD}
         for labels in ({"alertname": FAILURES}, dead):
             for found in _last(api, each, select("ALERTS", **firing, **labels)):
-                fired.setdefault(_job(found), {})[_how(found)] = found.value
+                fired.setdefault(_job(found), {})[found.labels.get("alertname", "")] = found.value
     ended = [
         Attempt(*job, when, REQUEUED)
         for job in jobs & requeues.keys()
@@ -114,7 +108,7 @@ def find_attempts(api: PrometheusApi, ledger: Ledger, cluster: Labels) -> list[A
         again = any(at >= when - NEAR for at in requeues.get(job, ()))
         gone = when < newest.get(job[0], when) - LAST_STEP
         if job in jobs and names and gone and not again:
-            ended.append(Attempt(*job, when, min(names, key=HOW.index)))
+            ended.append(Attempt(*job, when, min(names, key=(*STALLS, *FAILURES).index)))
     return [
         _costed(api, ledger, each, starts.get((each.cluster, each.job_id), set()))
         for each in sorted(ended, key=lambda each: each.ended)
@@ -191,17 +185,12 @@ def _last(api: PrometheusApi, each: Period, selector: str) -> list[Series]:
     """When jobs had a sample last, to half a minute: `timestamp` over a range takes Prometheus far
     longer than this."""
     newest = f"last_over_time({selector}[{milliseconds(LAST_STEP - 0.001)}])"
-    looks = f"time() * group by (cluster, job_id, alertname, evidence) ({newest})"
+    looks = f"time() * group by (cluster, job_id, alertname) ({newest})"
     return api.query(f"max_over_time(({looks})[{window(each)}:{LAST_STEP:.0f}s])", each.end)
 
 
 def _job(found: Series) -> Job:
     return found.labels.get("cluster", ""), found.labels.get("job_id", "")
-
-
-def _how(found: Series) -> str:
-    name, evidence = found.labels.get("alertname", ""), found.labels.get("evidence", "")
-    return f"{name}, {evidence.replace('_', ' ')}" if evidence else name
 
 
 def _apart(times: Iterable[float]) -> Iterator[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -42,7 +42,6 @@ class Cause:
     state: str
     reason: str
     places: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    alerts: Counter[str] = field(default_factory=Counter)
 
     @property
     def seconds(self) -> float:
@@ -78,10 +77,8 @@ def find_causes(
         if key.state in CAUSES and key.state != LOST and seconds > 0:
             by_start.setdefault(key.start, {})[key] = seconds
 
-    def add(state: str, reason: str, place: str, seconds: float) -> Cause:
-        cause = causes.setdefault((state, reason), Cause(state, reason))
-        cause.places[place] += seconds
-        return cause
+    def add(state: str, reason: str, place: str, seconds: float) -> None:
+        causes.setdefault((state, reason), Cause(state, reason)).places[place] += seconds
 
     for each in ledger.bins:
         rows = by_start.get(each.start, {})
@@ -92,7 +89,6 @@ def find_causes(
             "slowed": _slow(api, each, cluster),
         }
         nodes = _nodes(api, each, cluster)
-        fired = _alerts(api, each, cluster)
         for key, seconds in rows.items():
             job = key.cluster, key.job_id
             if key.allocated:
@@ -102,9 +98,7 @@ def find_causes(
                 behind = nodes.get((key.cluster, key.state)) or {("", "nodes not named"): 1.0}
             whole = sum(behind.values())
             for (reason, place), weight in behind.items():
-                cause = add(key.state, reason, place, seconds * weight / whole)
-                if key.state in named:
-                    cause.alerts.update(fired.get(job, {}))
+                add(key.state, reason, place, seconds * weight / whole)
     moved = _lost_by_job(ledger)
     for attempt in attempts:
         job = attempt.cluster, attempt.job_id
@@ -177,16 +171,3 @@ def _weights(
         why = found.labels.get(reason, "").replace("_", " ")
         mine[why, where] = mine.get((why, where), 0.0) + found.value
     return weights
-
-
-def _alerts(
-    api: PrometheusApi, each: Period, cluster: Labels
-) -> dict[tuple[str, str], Counter[str]]:
-    """How often alerts on jobs fired, by cluster and job."""
-    labels = {**cluster, "alertstate": "firing", "severity": ("critical", "warning")}
-    samples = f"count_over_time({select('ALERTS', **labels)}[{window(each)}])"
-    alerts: dict[tuple[str, str], Counter[str]] = {}
-    for found in api.query(f"sum by (cluster, job_id, alertname) ({samples})", each.end):
-        job = found.labels.get("cluster", ""), found.labels.get("job_id", "")
-        alerts.setdefault(job, Counter())[found.labels.get("alertname", "")] += int(found.value)
-    return alerts

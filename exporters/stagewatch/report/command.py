@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
 from stagewatch.core.config import add_options, option, options_of
 from stagewatch.core.errors import StagewatchError
@@ -21,11 +19,6 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.report import goodput, pages, records, recovery
 from stagewatch.report.experiment import Wanted, make_experiment
-
-if TYPE_CHECKING:
-    from stagewatch.report.drawing import Drawing
-
-R = TypeVar("R")
 
 Files = dict[str, str | bytes]
 """Contents by the name of the file."""
@@ -54,23 +47,24 @@ class OutputOptions:
     )
 
 
-DESCRIPTIONS = {
-    "goodput": "Reports what the GPUs were paid for: where the hours of a month, or of another "
+GOODPUT = (
+    "Reports what the GPUs were paid for: where the hours of a month, or of another "
     "period, went by state, account, user, partition, model and job; what cost most and where; "
-    "failed runs, energy and money; and how it was the month before. It needs a Prometheus with "
-    "the rules of alerts/goodput.rules.yaml, and counts from when they were loaded.",
-}
+    "failed runs and money; and how it was the month before. It needs a Prometheus with "
+    "the rules of alerts/goodput.rules.yaml, and counts from when they were loaded."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch report`."""
     kinds = parser.add_subparsers(title="reports", metavar="REPORT", dest="report", required=True)
-    for name, options, help in (
-        ("experiment", Wanted, "one injected fault and what it did"),
-        ("recovery", recovery.RecoveryOptions, "failures and recoveries over a period"),
-        ("goodput", goodput.GoodputOptions, "where the paid GPU-hours went, and the money"),
+    hours = "where the paid GPU-hours went, and the money"
+    for name, options, help, description in (
+        ("experiment", Wanted, "one injected fault and what it did", None),
+        ("recovery", recovery.RecoveryOptions, "failures and recoveries over a period", None),
+        ("goodput", goodput.GoodputOptions, hours, GOODPUT),
     ):
-        kind = kinds.add_parser(name, help=help, description=DESCRIPTIONS.get(name))
+        kind = kinds.add_parser(name, help=help, description=description)
         kind.add_argument(
             "--output",
             type=Path,
@@ -97,65 +91,52 @@ def run(arguments: argparse.Namespace) -> int:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     import_module("matplotlib")  # a lack of it is told before the server is asked
     api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
-    api.on_query = show_query
     try:
-        files = _make(api, arguments, wanted)
+        report = _asked(api, arguments)
     finally:
-        show_query("")
         api.close()
-    if page:
-        _write(output, files["report.html"])
-    else:
-        for name, content in files.items():
-            _write(output / name, content)
+    for name, content in _files(arguments.report, report, wanted).items():
+        _write(output if page else output / name, content)
     return 0
 
 
-def show_query(expression: str) -> None:
-    """Show on a terminal, in one line that is written anew, which metric is read."""
-    if sys.stderr.isatty():
-        metric = re.search(r"([\w:]+)\{", expression)
-        sys.stderr.write(f"\r\033[K{metric[1][:60] if metric else ''}")
-        sys.stderr.flush()
+def _asked(api: PrometheusApi, arguments: argparse.Namespace) -> Any:
+    """The report that the arguments name."""
+    table = f"report.{arguments.report}"
+    if arguments.report == "experiment":
+        return make_experiment(api, options_of(arguments, Wanted, table))
+    if arguments.report == "recovery":
+        asked = recovery.asked_of(options_of(arguments, recovery.RecoveryOptions, table))
+        return recovery.make_recovery(api, asked)
+    paid = goodput.asked_of(options_of(arguments, goodput.GoodputOptions, table))
+    return goodput.make_goodput(api, paid)
 
 
-def _make(api: PrometheusApi, arguments: argparse.Namespace, formats: Sequence[str]) -> Files:
-    """Ask for what the report needs, and make its files."""
+def _files(report: str, content: Any, formats: Sequence[str]) -> Files:
+    """The files of a report in some formats."""
     from stagewatch.report import figures
 
-    kind = arguments.report
-    table = f"report.{kind}"
-
-    def files(
-        report: R,
-        draw: Callable[[R], Mapping[str, Sequence[Drawing]]],
-        page: Callable[[R, Mapping[str, Sequence[str]]], str],
-        csv: Callable[[R], str],
-    ) -> Files:
-        made: Files = {}
-        drawn = draw(report) if {"html", *FIGURES} & set(formats) else {}
-        if "html" in formats:
-            inline = {name: [each.inline() for each in widths] for name, widths in drawn.items()}
-            made["report.html"] = page(report, inline)
-        if "json" in formats:
-            made["report.json"] = records.report_json(kind, report)
-        if "csv" in formats:
-            made["report.csv"] = csv(report)
-        for each in (each for widths in drawn.values() for each in widths):
-            made |= {f"{each.name}.{kind}": each.file(kind) for kind in FIGURES if kind in formats}
-        return made
-
-    if kind == "experiment":
-        experiment = make_experiment(api, options_of(arguments, Wanted, table))
-        draw = figures.experiment_figures
-        return files(experiment, draw, pages.experiment_page, records.experiment_csv)
-    if kind == "recovery":
-        options = options_of(arguments, recovery.RecoveryOptions, table)
-        made = recovery.make_recovery(api, recovery.asked_of(options))
-        return files(made, figures.recovery_figures, pages.recovery_page, records.recovery_csv)
-    paid = goodput.asked_of(options_of(arguments, goodput.GoodputOptions, table))
-    ledger = goodput.make_goodput(api, paid)
-    return files(ledger, figures.goodput_figures, pages.goodput_page, records.goodput_csv)
+    kinds: dict[
+        str, tuple[Callable[[Any], figures.Figures], Callable[..., str], Callable[..., str]]
+    ]
+    kinds = {
+        "experiment": (figures.experiment_figures, pages.experiment_page, records.experiment_csv),
+        "recovery": (figures.recovery_figures, pages.recovery_page, records.recovery_csv),
+        "goodput": (figures.goodput_figures, pages.goodput_page, records.goodput_csv),
+    }
+    draw, page, csv = kinds[report]
+    files: Files = {}
+    drawn = draw(content) if {"html", *FIGURES} & set(formats) else {}
+    if "html" in formats:
+        inline = {name: [each.inline() for each in widths] for name, widths in drawn.items()}
+        files["report.html"] = page(content, inline)
+    if "json" in formats:
+        files["report.json"] = records.report_json(report, content)
+    if "csv" in formats:
+        files["report.csv"] = csv(content)
+    for each in (each for widths in drawn.values() for each in widths):
+        files |= {f"{each.name}.{kind}": each.file(kind) for kind in FIGURES if kind in formats}
+    return files
 
 
 def _write(file: Path, content: str | bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stagewatch.prometheus.selectors import Not
@@ -210,20 +210,12 @@ class Finding:
     deviated: float | None
     steady: bool
     peak: float | None
-    peak_time: float | None
     severity: float
     values: Values
     severities: Values
     labels: Mapping[str, str] = field(default_factory=dict)
     past: Values = ()
     """The values of the baseline's time, on the baseline's grid."""
-    recorded: bool = False
-    """Whether it is replayed from a recording, so that it shows nothing of this run."""
-
-    @property
-    def counts(self) -> bool:
-        """Whether a deviation means something: it was measured, and steady before."""
-        return self.steady and not self.recorded
 
     @property
     def title(self) -> str:
@@ -243,8 +235,6 @@ class Scene:
     """The stage each rank was in, by column."""
     gpu_owner: Mapping[str, Component]
     """The rank that a GPU belongs to, by uuid, where it belongs to only one."""
-    recorded: Collection[str] = ()
-    """The GPUs, by uuid, whose readings are replayed from a recording."""
 
 
 def findings_of(
@@ -259,8 +249,8 @@ def findings_of(
 
 
 def steady(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that were measured and deviated from a steady baseline, earliest first."""
-    chosen = [each for each in findings if each.deviated is not None and each.counts]
+    """Findings that deviated from a steady baseline, earliest first."""
+    chosen = [each for each in findings if each.deviated is not None and each.steady]
     return sorted(chosen, key=lambda each: (each.deviated or 0.0, -each.severity))
 
 
@@ -286,13 +276,11 @@ def _finding(signal: Signal, past: Values, line: Line, scene: Scene) -> Finding:
         deviated=None if first is None else grid.time(first),
         steady=baseline is None or is_steady(past, signal),
         peak=None if peak is None else line.values[peak],
-        peak_time=None if peak is None else grid.time(peak),
         severity=0.0 if peak is None else severities[peak] or 0.0,
         values=line.values,
         severities=severities,
         labels=labels,
         past=past,
-        recorded=labels.get("uuid") in scene.recorded,
     )
 
 

@@ -22,8 +22,6 @@ NOTES = (
 VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
 """Recording rules that name a rank."""
 
-MOMENT_SECONDS = 1.0
-
 _INITIALS = ("cpu", "dns", "gpu", "io", "ip", "nfs", "oom", "tcp")
 
 ANY = "?"
@@ -186,7 +184,7 @@ def events_of(
         *_job_end(history, job),
     ]
     # Stamps are of another clock than the scrape's.
-    seen = {_staged(event, first) for event in events if event.time >= since - 0.5}
+    seen = {event for event in events if event.time >= since - 0.5}
     return sorted(seen, key=lambda event: event.time)
 
 
@@ -241,17 +239,6 @@ def hung_lines(history: History, labels: Labels, by: str) -> list[Line]:
     frames = history.last("rl_rank_stack_frame_info", labels)
     culprits = f"{frames} and on (cluster, node, job_id, role, rank) ({named})"
     return history.lines(f"max by ({by}) ({culprits})")
-
-
-def _staged(event: Event, first: Sequence[Event]) -> Event:
-    """The event with the stage of its rank's first exception, if both are of the same moment: a
-    line of a log has no stage."""
-    stages = (
-        other.stage
-        for other in first
-        if other.component == event.component and abs(other.time - event.time) < MOMENT_SECONDS
-    )
-    return event if event.stage else replace(event, stage=next(stages, ""))
 
 
 def _stamped(

@@ -44,9 +44,7 @@ LEAD_SECONDS = 60.0
 """Time before the injection that the figures show."""
 
 PANELS = 5
-PER_COMPONENT = 2
-PER_SIGNAL = 2
-"""Series that a figure shows at most, in all and of one component or signal."""
+"""Series that a figure shows at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +121,14 @@ class Experiment:
         return any(each.baseline for each in self.view.findings) or bool(self.view.events)
 
     def telling(self) -> list[Finding]:
-        """The series to show: at most two of a component and of a kind, in the order they deviated,
-        those of the first suspect first."""
-        chosen: list[Finding] = []
+        """The series to show: of each signal the first to deviate, rather of the first suspect."""
         first = [suspect.component for suspect in self.suspects[:1]]
-        candidates = sorted(
-            steady(self.view.findings),
-            key=lambda each: (each.component not in first, each.deviated, -each.severity),
-        )
-        for each in candidates:
-            mine = [one for one in chosen if one.component == each.component]
-            alike = any(one.signal == each.signal for one in mine)
-            kind = sum(one.signal == each.signal for one in chosen)
-            room = len(mine) < PER_COMPONENT and kind < PER_SIGNAL and len(chosen) < PANELS
-            if room and not alike:
-                chosen.append(each)
-        return chosen
+        by_signal: dict[str, Finding] = {}
+        for each in sorted(
+            steady(self.view.findings), key=lambda each: each.component not in first
+        ):
+            by_signal.setdefault(each.signal.name, each)
+        return list(by_signal.values())[:PANELS]
 
     def after(self, when: float | None) -> float | None:
         """Seconds after the injection."""
@@ -160,22 +150,28 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
     past = history.of(baseline)
     job = {"cluster": fault.cluster, "job_id": job_id}
     members = _members(api, fault, job, run)
-    nodes: Labels = {"cluster": fault.cluster, "node": members.nodes}
+    roles = Counter(rank.role for rank in {component_of(each) for each in members})
+    names = tuple(sorted({each.get("node", "") for each in members}))
+    nodes: Labels = {"cluster": fault.cluster, "node": names}
     stages = _stages(history, job)
     recorded = _recorded(api, nodes, run)
-    scene = Scene(history.grid, fault.start, stages, members.gpu_owner, recorded)
+    scene = Scene(history.grid, fault.start, stages, _gpu_owners(members))
     findings: list[Finding] = []
     seen_since = baseline.end
     for signal in SIGNALS:
         before = past.lines(signal.expression(past, job, nodes))
-        during = history.lines(signal.expression(history, job, nodes))
+        during = [
+            line
+            for line in history.lines(signal.expression(history, job, nodes))
+            if line.labels.get("uuid") not in recorded
+        ]
         firsts = [past.grid.time(line.known()[0][0]) for line in before if line.known()]
         seen_since = min([seen_since, *firsts])
         findings += findings_of(signal, before, during, scene)
     view = View(
         findings,
-        events_of(history, job, nodes, members.roles, fault.start, recorded),
-        _firings(history, fault, job_id, members.nodes, recorded),
+        events_of(history, job, nodes, roles, fault.start, recorded),
+        _firings(history, fault, job_id, names, recorded),
         hung_of(history, job, fault.start),
         kernel=kernel_events(history, nodes, fault.start),
     )
@@ -187,8 +183,8 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
         fault=fault,
         target=target,
         job_id=job_id,
-        nodes=members.nodes,
-        roles=members.roles,
+        nodes=names,
+        roles=dict(sorted(roles.items())),
         baseline=Period(seen_since, baseline.end) if seen_since < baseline.end else baseline,
         run=run,
         interval=intervals.scrape,
@@ -222,11 +218,11 @@ def _cost(history: History, past: History, job: Labels, since: float) -> Cost:
     before, after = steps(past), [when for when in steps(history) if when >= since]
     usual = [later - earlier for earlier, later in itertools.pairwise(before)]
     times = [*before[-1:], *after, history.grid.end]
-    wasted = history.total("increase", "job:rl_wasted_gpu_seconds:total", job, "job_id")
+    wasted = history.growth("job:rl_wasted_gpu_seconds:total", job) or 0.0
     if not usual:
         return Cost()
     begin, end = max(itertools.pairwise(times), key=lambda pair: pair[1] - pair[0])
-    return Cost(statistics.median(usual), Period(begin, end), end in after, sum(wasted.values()))
+    return Cost(statistics.median(usual), Period(begin, end), end in after, wasted)
 
 
 def _recorded(api: PrometheusApi, nodes: Labels, run: Period) -> frozenset[str]:
@@ -234,13 +230,6 @@ def _recorded(api: PrometheusApi, nodes: Labels, run: Period) -> frozenset[str]:
     window = milliseconds(max(60.0, run.seconds))
     infos = f"last_over_time({select('gpu_info', **nodes, source='recorded')}[{window}])"
     return frozenset(each.labels.get("uuid", "") for each in api.query(infos, run.end))
-
-
-@dataclass(frozen=True, slots=True)
-class _Members:
-    nodes: tuple[str, ...]
-    roles: Mapping[str, int]
-    gpu_owner: Mapping[str, Component]
 
 
 def _only_job(api: PrometheusApi, fault: Fault) -> str:
@@ -258,23 +247,25 @@ def _only_job(api: PrometheusApi, fault: Fault) -> str:
     raise StagewatchError(f"several jobs ran: choose with --job one of {', '.join(jobs[:20])}")
 
 
-def _members(api: PrometheusApi, fault: Fault, job: Mapping[str, str], run: Period) -> _Members:
-    """The ranks of the job during the run, with their nodes and GPUs."""
+def _members(
+    api: PrometheusApi, fault: Fault, job: Mapping[str, str], run: Period
+) -> list[Mapping[str, str]]:
+    """The labels of the job's ranks during the run, with their nodes and GPUs."""
     window = milliseconds(max(60.0, run.seconds))
     infos = f"last_over_time({select('rl_rank_info', **job)}[{window}])"
     members = api.query(f"max by (node, role, rank, uuid) ({infos})", run.end)
     if not members:
         raise StagewatchError(f"job {job['job_id']!r} had no ranks around {iso(fault.start)}")
-    ranks = {component_of(each.labels) for each in members}
+    return [each.labels for each in members]
+
+
+def _gpu_owners(members: Iterable[Mapping[str, str]]) -> dict[str, Component]:
+    """The rank of each GPU, by uuid, that only one rank has."""
     users: dict[str, set[Component]] = {}
-    for each in members:
-        if uuid := each.labels.get("uuid"):
-            users.setdefault(uuid, set()).add(component_of(each.labels))
-    return _Members(
-        nodes=tuple(sorted({each.labels.get("node", "") for each in members})),
-        roles=dict(sorted(Counter(rank.role for rank in ranks).items())),
-        gpu_owner={uuid: next(iter(who)) for uuid, who in users.items() if len(who) == 1},
-    )
+    for labels in members:
+        if uuid := labels.get("uuid"):
+            users.setdefault(uuid, set()).add(component_of(labels))
+    return {uuid: next(iter(who)) for uuid, who in users.items() if len(who) == 1}
 
 
 def _stages(history: History, job: Labels) -> dict[Component, list[str | None]]:

@@ -12,30 +12,12 @@ from functools import partial
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
+from stagewatch.report import drawing as draw
 from stagewatch.report.components import Component, in_order
 from stagewatch.report.deviations import Finding
 from stagewatch.report.diagnosis import MOMENTS
-from stagewatch.report.drawing import (
-    COLOURS,
-    COLUMN,
-    GAP,
-    LINE,
-    PAGE,
-    Drawing,
-    Mark,
-    Paper,
-    bar,
-    fitted,
-    key_height,
-    look,
-    mark_moments,
-    patch,
-    row_labels,
-    styled,
-    time_axis,
-)
 from stagewatch.report.events import ANY
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.goodput import Goodput
@@ -57,10 +39,10 @@ RUNS, STANDS, WRONG, STALLED = "#bfe3d6", "#c9ced6", "#f0e442", "#e69f00"
 SPANS = {
     "job runs": RUNS,
     "job does not run": STANDS,
-    "not known": GAP,
+    "not known": draw.GAP,
     "out of order": WRONG,
     "stalled": STALLED,
-    "fault marked": COLOURS["inject"],
+    "fault marked": draw.COLOURS["inject"],
 }
 """What the colours of a time line mean."""
 
@@ -72,7 +54,7 @@ USES = {
     "unknown": ("stages not recorded", "#c9ced6"),
     "free": ("free, reserved", "#f0e442"),
     "out": ("out of service", "#cc79a7"),
-    "unseen": ("not observed", GAP),
+    "unseen": ("not observed", draw.GAP),
 }
 """Words and colour of each group of states."""
 
@@ -87,15 +69,15 @@ BELOW = 0.4
 
 _MIDDLE = re.compile(r"(?<!\S)(/[^/\s]+)(?:/[^/\s]+)+(/[^/\s]+/[^/\s]+)$")
 
-Figures = dict[str, list[Drawing]]
+Figures = dict[str, list[draw.Drawing]]
 """Figures by name, as wide as a page and as a column."""
 
 _Span = tuple[float, float, str]
 """Start and end in Unix seconds, and colour."""
 
 
-def _both(draw: Callable[[Paper], Drawing]) -> list[Drawing]:
-    return [draw(PAGE), draw(COLUMN)]
+def _both(figure: Callable[[draw.Paper], draw.Drawing]) -> list[draw.Drawing]:
+    return [figure(draw.PAGE), figure(draw.COLUMN)]
 
 
 def experiment_figures(experiment: Experiment) -> Figures:
@@ -118,33 +100,35 @@ def goodput_figures(goodput: Goodput) -> Figures:
     return {"hours": _both(partial(hours, goodput))}
 
 
-@styled
-def propagation(experiment: Experiment, paper: Paper) -> Drawing:
+@draw.styled
+def propagation(experiment: Experiment, paper: draw.Paper) -> draw.Drawing:
     """A row for each component, a column for each moment; hatched where nothing is known, coloured
     by how far the worst series was from its baseline; the first suspect is bold."""
     worst = _worst(experiment.view.findings)
     errors = {event.component: event.time for event in reversed(experiment.view.events)}
     rows = _rows(experiment, {*worst, *errors})
     marks = _marks(experiment)
-    legend_height = 0.25 if paper is PAGE else 0.6
-    height = key_height(marks, paper) + 0.155 * len(rows) + BELOW + legend_height
+    legend_height = 0.25 if paper is draw.PAGE else 0.6
+    height = draw.key_height(marks, paper) + 0.155 * len(rows) + BELOW + legend_height
     title = "Propagation: distance of each component from its baseline"
-    drawing = Drawing("propagation", title, paper, height)
+    drawing = draw.Drawing("propagation", title, paper, height)
     axes = drawing.figure.subplots()
-    row_labels(axes, [_short_path(row.label, paper) for row in rows], paper)
+    draw.row_labels(axes, [_short_path(row.label, paper) for row in rows], paper)
     grid, zero = experiment.grid, experiment.fault.start
     for at, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         first = row == experiment.suspects[0].component if experiment.suspects else False
         tick.set_fontweight("bold" if first else "normal")
         for start, end, colour in _cells(grid, worst.get(row, [None] * grid.count)):
-            bar(axes, at, start - zero, end - start, colour)
+            draw.bar(axes, at, start - zero, end - start, colour)
         if row in errors:
             for colour, stroke in (("white", 3.0), ("black", 1.4)):
                 when = errors[row] - zero
                 axes.plot([when], [at + 0.5], "x", ms=5, mew=stroke, color=colour, zorder=5)
     _time(drawing, [axes], experiment, marks)
     words = ("in the baseline", *(f"≥ {each:g}×" for each in LEVELS), "no data")
-    legend: list[Artist] = [patch(*each) for each in zip(words, (*HEAT, GAP), strict=True)]
+    legend: list[Artist] = [
+        draw.patch(*each) for each in zip(words, (*HEAT, draw.GAP), strict=True)
+    ]
     if errors.keys() & set(rows):
         legend.append(Line2D([], [], marker="x", color="black", ls="", label="first event"))
     drawing.legend(legend, paper.legend)
@@ -163,7 +147,7 @@ def _worst(findings: Iterable[Finding]) -> dict[Component, list[float | None]]:
     """The largest severity of each component's steady series, by column."""
     worst: dict[Component, list[float | None]] = {}
     for finding in findings:
-        if finding.counts:
+        if finding.steady:
             lines = (worst.get(finding.component, finding.severities), finding.severities)
             worst[finding.component] = [_most(column) for column in zip(*lines, strict=True)]
     return worst
@@ -184,28 +168,28 @@ def _cells(grid: Grid, values: Values) -> Iterator[_Span]:
 
 
 def _heat(severity: float | None) -> str:
-    return GAP if severity is None else HEAT[sum(severity >= each for each in LEVELS)]
+    return draw.GAP if severity is None else HEAT[sum(severity >= each for each in LEVELS)]
 
 
-def _short_path(label: str, paper: Paper) -> str:
+def _short_path(label: str, paper: draw.Paper) -> str:
     """A name without the middle of its path, `node-a /mnt/…/checkpoints/700`, or in one column
     without all but its end; tables have all of it."""
-    return _MIDDLE.sub(r"\1/…\2" if paper is PAGE else r"…\2", label)
+    return _MIDDLE.sub(r"\1/…\2" if paper is draw.PAGE else r"…\2", label)
 
 
-@styled
-def anomaly(experiment: Experiment, paper: Paper) -> Drawing:
+@draw.styled
+def anomaly(experiment: Experiment, paper: draw.Paper) -> draw.Drawing:
     """A panel for each telling series: the band is mean and two sigma of the baseline, the dotted
     line its median; gaps stay gaps."""
     chosen = experiment.telling()
     marks = _marks(experiment)
-    height = key_height(marks, paper) + 0.84 * len(chosen) + BELOW
+    height = draw.key_height(marks, paper) + 0.84 * len(chosen) + BELOW
     title = "Anomalies: the first series to leave their baselines"
-    drawing = Drawing("anomaly", title, paper, height)
+    drawing = draw.Drawing("anomaly", title, paper, height)
     panels = drawing.figure.subplots(len(chosen), sharex=True, squeeze=False)[:, 0].tolist()
     for axes, finding in zip(panels, chosen, strict=True):
         label = _short_path(finding.component.label, paper)
-        axes.set_title(fitted(f"{label}: {finding.title}", PAGE.text), pad=4)
+        axes.set_title(draw.fitted(f"{label}: {finding.title}", draw.PAGE.text), pad=4)
         _series(axes, experiment, finding)
     _time(drawing, panels, experiment, marks)
     return drawing
@@ -214,52 +198,21 @@ def anomaly(experiment: Experiment, paper: Paper) -> Drawing:
 def _series(axes: Axes, experiment: Experiment, finding: Finding) -> None:
     unit, base, grid = finding.signal.unit, finding.baseline, experiment.grid
     values = [math.nan if value is None else _shown(value) for value in finding.values]
-    edges = [value for value in values if not math.isnan(value)]
     if base:
-        edges += [_shown(base.low), _shown(base.high)]
-    low, high = limits(edges)
-    axes.set_ylim(low, high)
-    if base:
-        bottom, top = (min(max(_shown(edge), low), high) for edge in base.two_sigma)
-        # A constant series has a band too: one that can be seen.
-        top = max(top, bottom + 0.015 * (high - low))
-        axes.axhspan(bottom, top, color="#0072b2", alpha=0.18, lw=0)
-        axes.axhline(_shown(base.median), color=LINE, lw=0.8, ls=":")
-    axes.yaxis.set_major_locator(FixedLocator(round_values(low, high, unit)))
+        bottom, top = base.two_sigma
+        axes.axhspan(_shown(bottom), _shown(top), color="#0072b2", alpha=0.18, lw=1)
+        axes.axhline(_shown(base.median), color=draw.LINE, lw=0.8, ls=":")
+    axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.yaxis.set_major_formatter(lambda value, _: number(value, unit))
     times = [grid.time(at) - experiment.fault.start for at in range(grid.count)]
-    axes.plot(times, values, color=COLOURS["detect"], lw=1.1, marker=".", ms=1.5)
-
-
-def round_values(low: float, high: float, unit: str) -> list[float]:
-    """Some three values of a range that are round in their unit: bytes by powers of 1024."""
-    size = 1.0
-    if unit in ("B", "B/s"):
-        largest = max(abs(low), abs(high))
-        size = next((float(1 << bits) for bits in (40, 30, 20, 10) if largest >= 1 << bits), 1.0)
-    ticks = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(low / size, high / size)
-    return [tick * size for tick in ticks]
+    axes.plot(times, values, color=draw.COLOURS["detect"], lw=1.1, marker=".", ms=1.5)
 
 
 def _shown(value: float) -> float:
     return min(max(value, -LARGEST), LARGEST)
 
 
-def limits(values: Sequence[float]) -> tuple[float, float]:
-    """The range of an axis: from zero, unless all values are so far from it that their differences
-    would not show."""
-    low, high = min(values), max(values)
-    least = max(1e-9 * max(abs(low), abs(high)), 1 / LARGEST)
-    if low > 0.5 * high > 0 and high - low > least:
-        margin = 0.25 * (high - low)
-        return low - margin, high + margin
-    low = min(0.0, low)
-    if high - low > least:
-        return low, high + 0.05 * (high - low)
-    return (low, 0.0) if low < -least else (0.0, 1.0)
-
-
-def _marks(experiment: Experiment) -> list[Mark]:
+def _marks(experiment: Experiment) -> list[draw.Mark]:
     seen = experiment.milestones.items()
     times = {name: each.time for name, each in seen if name != "last_error"}
     return _moments(MOMENTS, times, experiment.fault.start)
@@ -267,45 +220,52 @@ def _marks(experiment: Experiment) -> list[Mark]:
 
 def _moments(
     moments: Iterable[tuple[str, str, str]], times: Mapping[str, float | None], zero: float
-) -> list[Mark]:
+) -> list[draw.Mark]:
     """The marks of those moments that were seen, with how long after `zero` each came."""
     seen = [
         (when - zero, words, colour)
         for name, words, colour in moments
         if (when := times.get(name)) is not None
     ]
-    return [Mark(at, f"{words} {span(at)}" if at else words, colour) for at, words, colour in seen]
+    return [
+        draw.Mark(at, f"{words} {span(at)}" if at else words, colour) for at, words, colour in seen
+    ]
 
 
 def _time(
-    drawing: Drawing, panels: Sequence[Axes], experiment: Experiment, marks: Sequence[Mark]
+    drawing: draw.Drawing,
+    panels: Sequence[Axes],
+    experiment: Experiment,
+    marks: Sequence[draw.Mark],
 ) -> None:
     start, grid = experiment.fault.start, experiment.grid
-    time_axis(drawing, panels, grid.start - start, grid.end - start, "after the injection")
-    mark_moments(drawing, panels, marks)
+    draw.time_axis(drawing, panels, grid.start - start, grid.end - start, "after the injection")
+    draw.mark_moments(drawing, panels, marks)
 
 
-@styled
-def timeline(phases: Phases, name: str, paper: Paper = PAGE) -> Drawing:
+@draw.styled
+def timeline(phases: Phases, name: str, paper: draw.Paper = draw.PAGE) -> draw.Drawing:
     """One incident: signs and jobs as rows; hatched where it is not known whether a job ran."""
     rows = [*_sign_rows(phases).items(), *_job_rows(phases).items()][:MAX_INCIDENT_ROWS]
     start, end = _window(phases)
     zero = phases.began
     marks = _moments(PHASES, {name: getattr(phases, name) for name, _, _ in PHASES}, zero)
     seen = {colour for _, spans in rows for a, b, colour in spans if a <= end and b >= start}
-    legend = [patch(words, colour) for words, colour in SPANS.items() if colour in seen]
+    legend = [draw.patch(words, colour) for words, colour in SPANS.items() if colour in seen]
     lines = math.ceil(len(legend) / paper.legend)
-    height = key_height(marks, paper) + 0.18 * len(rows) + BELOW + 0.1 + 0.16 * lines
-    drawing = Drawing(name, "Time line of the incident", paper, height)
+    height = draw.key_height(marks, paper) + 0.18 * len(rows) + BELOW + 0.1 + 0.16 * lines
+    drawing = draw.Drawing(name, "Time line of the incident", paper, height)
     axes = drawing.figure.subplots()
-    row_labels(axes, [label for label, _ in rows], paper)
+    draw.row_labels(axes, [label for label, _ in rows], paper)
     for at, (_, spans) in enumerate(rows):
         for begin, until, colour in spans:
             first, last = max(begin, start), min(until, end)
             if last >= first:
-                bar(axes, at, first - zero, max(last - first, paper.least * (end - start)), colour)
-    time_axis(drawing, [axes], start - zero, end - zero, f"after {clock(zero)} UTC")
-    mark_moments(drawing, [axes], marks)
+                draw.bar(
+                    axes, at, first - zero, max(last - first, paper.least * (end - start)), colour
+                )
+    draw.time_axis(drawing, [axes], start - zero, end - zero, f"after {clock(zero)} UTC")
+    draw.mark_moments(drawing, [axes], marks)
     if legend:
         drawing.legend(legend, paper.legend)
     return drawing
@@ -324,7 +284,7 @@ def _window(phases: Phases) -> tuple[float, float]:
 
 def _sign_rows(phases: Phases) -> dict[str, list[_Span]]:
     names = {"silent": "agent silent", "rank_gone": "rank gone"}
-    colours = {"fault": COLOURS["inject"], "stall": STALLED}
+    colours = {"fault": draw.COLOURS["inject"], "stall": STALLED}
     rows: dict[str, list[_Span]] = {}
     for sign in phases.incident.signs:
         where = sign.node or f"job {sign.job_id}"
@@ -342,7 +302,7 @@ def _job_rows(phases: Phases) -> dict[str, list[_Span]]:
         if job_id in hit or any(values):
             rows[f"job {job_id}"] = [
                 (grid.time(first), grid.time(last + 1), colour)
-                for state, colour in ((1, RUNS), (0, STANDS), (None, GAP))
+                for state, colour in ((1, RUNS), (0, STANDS), (None, draw.GAP))
                 for first, last in column_runs(
                     [0.0 if value == state else None for value in values], gap=0
                 )
@@ -350,8 +310,8 @@ def _job_rows(phases: Phases) -> dict[str, list[_Span]]:
     return rows
 
 
-@styled
-def hours(goodput: Goodput, paper: Paper) -> Drawing:
+@draw.styled
+def hours(goodput: Goodput, paper: draw.Paper) -> draw.Drawing:
     """A bar for each day or hour: the GPUs by what they did, on average."""
     ledger = goodput.ledger
     at = {each.start: place for place, each in enumerate(ledger.bins)}
@@ -365,11 +325,11 @@ def hours(goodput: Goodput, paper: Paper) -> Drawing:
     shown = [group for group, values in gpus.items() if any(values)]
     columns = paper.legend // 2
     height = 2.4 + 0.16 * math.ceil(len(USES) / columns)
-    drawing = Drawing("hours", "Where the hours went", paper, height)
+    drawing = draw.Drawing("hours", "Where the hours went", paper, height)
     axes = drawing.figure.subplots()
     bottom = [0.0] * len(at)
     for group in shown:
-        fill = look(USES[group][1])
+        fill = draw.look(USES[group][1])
         axes.bar([place + 0.5 for place in at.values()], gpus[group], 0.84, bottom, lw=0, **fill)
         bottom = [low + more for low, more in zip(bottom, gpus[group], strict=True)]
     axes.set_xlim(0, len(at))
@@ -383,5 +343,5 @@ def hours(goodput: Goodput, paper: Paper) -> Drawing:
     unit = "hour" if ledger.hourly else "day"
     axes.set_xlabel(f"{unit} (UTC), from {date(ledger.period.start)}", labelpad=2)
     axes.set_xticks([place + 0.5 for place in ticks], words)
-    drawing.legend([patch(*USES[group]) for group in shown], columns, columnspacing=1.2)
+    drawing.legend([draw.patch(*USES[group]) for group in shown], columns, columnspacing=1.2)
     return drawing

@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stagewatch.core.config import listing, option
+from stagewatch.core.config import number, option
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import Attempt, Job, find_attempts, move_lost
 from stagewatch.report.causes import Cause, find_causes
-from stagewatch.report.costs import Energy, Prices, prices, read_energy
 from stagewatch.report.history import Labels
 from stagewatch.report.ledger import (
     GROUPS,
@@ -22,13 +21,35 @@ from stagewatch.report.ledger import (
     read_ledger,
 )
 from stagewatch.report.periods import Period, PeriodOptions, iso, minute, month, month_words, span
-from stagewatch.report.steps import Step, job_file, read_step
 
 MAX_CAUSES = 10
 MAX_PLACES = 5
 """Places that the page names for a cause; JSON has all."""
 MAX_ROWS = 15
 """Rows of a table on the page, the largest first; the others are one row."""
+
+OTHER = "other"
+"""Every model that has no price of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of a GPU-hour by the short name of the model, as in `slurm_node_gpus`."""
+
+    by_model: Mapping[str, float]
+    currency: str
+
+    def of(self, model: str) -> float | None:
+        """The price of a GPU-hour; None where the site gave none."""
+        return self.by_model.get(model, self.by_model.get(OTHER))
+
+
+def prices(value: object) -> tuple[tuple[str, float], ...]:
+    """an amount of money above zero, as 2.50; or one for each model of GPU, as h100=2.50,other=1"""
+    if isinstance(value, str) and "=" in value:
+        pairs = (each.split("=") for each in value.split(","))
+        return tuple((model.strip(), number(amount)) for model, amount in pairs)
+    return () if value in ("", None) else ((OTHER, number(value)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +67,6 @@ class GoodputOptions(PeriodOptions):
         parse=prices,
     )
     currency: str = option("USD", "unit of the prices")
-    step: tuple[tuple[str, str], ...] = option(
-        (),
-        "where a job's steps went, as JOB=FILE with the JSON of `stagewatch whatif`; several by "
-        "commas",
-        parse=listing(job_file),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +126,6 @@ class Use:
     states: defaultdict[str, float] = field(default_factory=_sums)
     cost: float | None = None
     """Money; None where no price was given for any of it."""
-    joules: float | None = None
     attempts: list[Attempt] = field(default_factory=list)
     owner: Key | None = None
     """Of a job: any of its keys."""
@@ -197,20 +211,10 @@ class Goodput:
     """By account, user, partition, model and job: what each held, the largest first."""
     causes: Sequence[Cause]
     attempts: Sequence[Attempt]
-    energy: Energy
     before: Use | None
     """The period before; None where it was not recorded."""
     unpriced: float
     """GPU-seconds of models without a price, where there are prices."""
-    steps: Sequence[Step] = ()
-
-    def stepping(self, job_id: str) -> float:
-        """GPU-seconds in which a job made steps: productive, or slowed by one of its ranks."""
-        return sum(
-            use.groups["productive"] + use.states.get("slowed", 0.0)
-            for use in self.tables["job"].values()
-            if use.owner and use.owner.job_id == job_id
-        )
 
     def cost_of(self, seconds: float) -> float | None:
         """What some GPU-seconds cost at the mean price of all that have one."""
@@ -231,22 +235,14 @@ DIMENSIONS: dict[str, Callable[[Key], str]] = {
 
 def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
     """Ask the server.  Raises `StagewatchError`, also where the rules are not loaded."""
-    steps = [read_step(job, file) for job, file in asked.options.step]
     read = _read(api, asked, asked.period)
     if read is None:
         raise missing(asked.period)
     ledger, attempts = read
-    energy = read_energy(api, ledger, asked.clusters)
     causes = find_causes(api, ledger, attempts, asked.clusters)
     before = _read(api, asked, asked.before)
     total = _use(asked, ledger.rows.items())
     total.attempts += attempts
-    if energy.by_cluster and not asked.jobs:
-        total.joules = sum(energy.by_cluster.values())
-    tables = {name: _table(asked, ledger, attempts, energy, of) for name, of in DIMENSIONS.items()}
-    if asked.jobs:
-        known = [use.joules for use in tables["job"].values() if use.joules is not None]
-        total.joules = sum(known) if known else None
     unpriced = sum(
         seconds for key, seconds in ledger.rows.items() if asked.prices.of(key.model) is None
     )
@@ -257,13 +253,11 @@ def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
             Seen(name, ledger.gpus(name), ledger.seen(name)) for name in sorted(ledger.observed)
         ],
         total=total,
-        tables=tables,
+        tables={name: _table(asked, ledger, attempts, of) for name, of in DIMENSIONS.items()},
         causes=causes,
         attempts=attempts,
-        energy=energy,
         before=_use(asked, before[0].rows.items()) if before else None,
         unpriced=unpriced if asked.prices.by_model else 0.0,
-        steps=steps,
     )
 
 
@@ -286,30 +280,21 @@ def _use(asked: Asked, rows: Iterable[tuple[Key, float]]) -> Use:
 
 
 def _table(
-    asked: Asked,
-    ledger: Ledger,
-    attempts: Sequence[Attempt],
-    energy: Energy,
-    of: Callable[[Key], str],
+    asked: Asked, ledger: Ledger, attempts: Sequence[Attempt], of: Callable[[Key], str]
 ) -> dict[str, Use]:
-    """What jobs held by what `of` tells, the largest first.
+    """The use by whatever `of` makes of a key, the largest first.
 
-    A job's energy and runs go with its GPUs: to each model by its share of the job's time.
+    A failed run counts for each model that its job has.
     """
     uses: defaultdict[str, Use] = defaultdict(Use)
-    held: defaultdict[tuple[str, Job], float] = defaultdict(float)
-    whole: defaultdict[Job, float] = defaultdict(float)
+    names: defaultdict[Job, set[str]] = defaultdict(set)
     for key, seconds in ledger.rows.items():
         if key.allocated and seconds > 0:
             uses[of(key)].add(key, seconds, asked.prices)
-            job = key.cluster, key.job_id
-            held[of(key), job] += seconds
-            whole[job] += seconds
-    for (name, job), seconds in held.items():
-        use = uses[name]
-        use.attempts += [each for each in attempts if (each.cluster, each.job_id) == job]
-        if job in energy.by_job:
-            use.joules = (use.joules or 0.0) + energy.by_job[job] * seconds / whole[job]
+            names[key.cluster, key.job_id].add(of(key))
+    for attempt in attempts:
+        for name in names[attempt.cluster, attempt.job_id]:
+            uses[name].attempts.append(attempt)
     return dict(sorted(uses.items(), key=lambda each: (-each[1].seconds, each[0])))
 
 
@@ -319,13 +304,11 @@ def largest(uses: Mapping[str, Use]) -> Iterator[tuple[str, Use]]:
     shown = names if len(names) <= MAX_ROWS + 1 else names[:MAX_ROWS]
     yield from ((name, uses[name]) for name in shown)
     rest = Use()
-    for name in names[len(shown) :]:
-        each = uses[name]
+    for each in (uses[name] for name in names[len(shown) :]):
         for state, seconds in each.states.items():
             rest.states[state] += seconds
         rest.attempts += each.attempts
-        for what in ("cost", "joules"):
-            if (more := getattr(each, what)) is not None:
-                setattr(rest, what, (getattr(rest, what) or 0.0) + more)
+        if each.cost is not None:
+            rest.cost = (rest.cost or 0.0) + each.cost
     if rest.states:
         yield f"{len(names) - len(shown)} others", rest

@@ -16,8 +16,6 @@ from stagewatch.report.periods import Period, iso
 MAX_COLUMNS = 1500
 """Times that a report looks at; a longer period is looked at in larger steps."""
 
-DAY = 86400.0
-
 Labels = Mapping[str, Wanted]
 """Labels of a selector, as `select` takes them."""
 
@@ -137,27 +135,11 @@ class History:
         """Series as they were stored."""
         return self.api.samples(selector, self.grid.start, self.grid.end)
 
-    def total(self, function: str, metric: str, labels: Labels, by: str) -> dict[str, float]:
-        """A function of a range (such as `increase`) over the whole period, by a label; the server
-        is asked day by day."""
-        totals: dict[str, float] = {}
-        for seconds, end in self._days():
-            window = milliseconds(seconds)
-            query = f"sum by ({by}) ({function}({select(metric, **labels)}[{window}]))"
-            for each in self.api.query(query, end):
-                label = each.labels.get(by, "")
-                totals[label] = totals.get(label, 0.0) + each.value
-        return totals
-
-    def _days(self) -> list[tuple[float, float]]:
-        """Length and end of each whole day and of what is left.
-
-        A span ends just before the next begins, since servers differ in whether both ends count.
-        """
-        days, rest = divmod(self.grid.end - self.grid.start, DAY)
-        ends = [self.grid.start + (at + 1) * DAY for at in range(int(days))]
-        spans = [(DAY - 0.001, end) for end in ends]
-        return [*spans, (max(0.001, rest - 0.001), self.grid.end)] if rest > 0 else spans
+    def growth(self, counter: str, labels: Labels) -> float | None:
+        """By how much counters grew over the whole period; None where there are none."""
+        window = milliseconds(max(0.001, self.grid.end - self.grid.start - 0.001))
+        increase = f"sum (increase({select(counter, **labels)}[{window}]))"
+        return next((each.value for each in self.api.query(increase, self.grid.end)), None)
 
     def _window(self, metric: str, intervals: float) -> str:
         return milliseconds(max(intervals * self.intervals.of(metric), self.grid.step))

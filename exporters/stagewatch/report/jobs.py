@@ -73,19 +73,15 @@ def stories(
     """What became of each job that ran, where it stopped `near` the incident."""
     if not running:
         return []
-    grid, began = history.grid, near.start
+    grid = history.grid
     jobs: Labels = {"cluster": cluster, "job_id": tuple(running)}
     step = live(history, "rl_rank_step", jobs)
     steps = by_job(history.lines(f"max by (job_id) ({step})"))
     held = by_job(history.most("rl_rank_info", jobs, "job_id", "count"))
     held |= by_job(history.most("slurm_job_gpus", jobs, "job_id"))
-    requeued = by_job(history.most("slurm_job_requeue_timestamp_seconds", jobs, "job_id"))
-    started = by_job(history.most("slurm_job_start_timestamp_seconds", jobs, "job_id"))
     told = []
     for job, values in running.items():
         ended, resumed = _stops(grid, values, near)
-        ended = _exact(ended, requeued.get(job), began)
-        resumed = _exact(resumed, started.get(job), began)
         training, lost = _steps(grid, steps.get(job), ended, resumed)
         hurt = any(_hurts(sign, job, ended, 3 * grid.step) for sign in signs)
         standstill, goes_on = None, False
@@ -148,18 +144,6 @@ def _stops(grid: Grid, running: Values, near: Period) -> tuple[float | None, flo
         else:
             break
     return ended, resumed
-
-
-def _exact(seen: float | None, told: Line | None, began: float) -> float | None:
-    """The moment by Slurm's own clock, if that is a little earlier than when it was seen."""
-    if seen is None or told is None:
-        return seen
-    times = [
-        value
-        for _, value in told.known()
-        if began - JOIN_SECONDS <= value <= seen < value + JOIN_SECONDS
-    ]
-    return max(times, default=seen)
 
 
 def _steps(

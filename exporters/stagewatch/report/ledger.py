@@ -15,7 +15,7 @@ from typing import NamedTuple
 from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import matchers, select
-from stagewatch.report.history import DAY, Labels, milliseconds, usual_gap
+from stagewatch.report.history import Labels, milliseconds, usual_gap
 from stagewatch.report.periods import Period, iso
 
 JOBS = "job:goodput_gpus:count"
@@ -65,6 +65,7 @@ GROUPS = {
 }
 """What the GPUs did in each group of states, in the order of the page."""
 
+DAY = 86400.0
 HOURLY_BELOW = 3 * DAY
 """A shorter period is shown by the hour."""
 

@@ -53,7 +53,6 @@ def experiment_page(experiment: Experiment, figures: Figures) -> str:
         unseen=story.unseen(experiment),
         why_no_figure=story.why_no_figure(experiment),
         experiment=experiment,
-        fault=experiment.fault,
         target_source="the marker" if by_marker else "--origin",
         deviations=deviations,
         unjudged=sum(each.baseline is None for each in experiment.view.findings),
@@ -68,9 +67,7 @@ def recovery_page(recovery: Recovery, figures: Figures) -> str:
         "recovery.html.jinja",
         figures,
         title=recovery.asked.title,
-        asked=recovery.asked,
-        clusters=recovery.clusters,
-        shown=recovery.shown(),
+        recovery=recovery,
         opening=lambda cluster: story.recovery_opening(recovery, cluster),
         caption=story.timeline_caption,
         verdicts=VERDICTS,
@@ -86,12 +83,9 @@ def goodput_page(goodput: Goodput, figures: Figures) -> str:
         title=story.capital(goodput.asked.title),
         opening=story.goodput_opening(goodput),
         goodput=goodput,
-        asked=goodput.asked,
-        total=goodput.total,
-        before=goodput.before,
         states=states_of(goodput),
         groups=GROUPS,
-        causes=goodput.causes[:MAX_CAUSES],
+        most_causes=MAX_CAUSES,
         most_places=MAX_PLACES,
         largest=largest,
     )
@@ -117,7 +111,7 @@ def _render(template: str, figures: Figures, **content: Any) -> str:
         lstrip_blocks=True,
     )
     words = (periods.span, periods.iso, periods.minute, periods.clock, periods.number)
-    numbers = (periods.share, periods.portion, periods.amount, periods.energy)
+    numbers = (periods.share, periods.portion, periods.amount)
     environment.filters |= {each.__name__: each for each in (*words, *numbers)}
     css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     return environment.get_template(template).render(

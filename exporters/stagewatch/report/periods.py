@@ -198,16 +198,6 @@ def rounded(value: float, unit: str = "") -> str:
     return amount(value, unit)
 
 
-def energy(joules: float | None) -> str:
-    """Joules in the watt-hours that one is billed for."""
-    if joules is None:
-        return "–"
-    for size, unit in ((3.6e9, "MWh"), (3.6e6, "kWh")):
-        if joules >= size:
-            return amount(joules / size, unit)
-    return amount(joules / 3600, "Wh")
-
-
 def number(value: float | None, unit: str = "") -> str:
     """A value with its unit, in few digits."""
     if value is None:

@@ -175,23 +175,14 @@ def _outages(
         return {}
     grid = history.grid
     nodes = {**here, "node": incident.nodes}
-    since = "slurm_node_unavailable_since_timestamp_seconds"
-    exact = {
-        (line.labels.get("node", ""), line.labels.get("kind", "")): line.known()[0][1]
-        for line in history.most(since, nodes, "node, kind")
-        if line.known()
-    }
     outages: dict[tuple[str, str], tuple[float, float | None]] = {}
     for line in [*unavailable(history, nodes, "node, kind"), *silent(history, nodes)]:
         key = (line.labels.get("node", ""), line.labels.get("kind", "silent"))
         known = [at for at, _ in line.known()]
         if key[1] == "silent" and len(known) < SILENT_COLUMNS:
             continue
-        first = grid.time(known[0])
-        if grid.start <= exact.get(key, 0.0) <= first:
-            first = exact[key]
         last = None if known[-1] >= grid.count - 2 else grid.time(known[-1] + 1)
-        outages[key] = (first, last)
+        outages[key] = (grid.time(known[0]), last)
     return outages
 
 

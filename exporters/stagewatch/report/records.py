@@ -13,6 +13,7 @@ from typing import Any
 
 from stagewatch.core.words import printable
 from stagewatch.report.components import Component
+from stagewatch.report.deviations import Finding
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.goodput import Goodput
 from stagewatch.report.history import Grid, Values
@@ -75,22 +76,19 @@ def experiment_csv(experiment: Experiment) -> str:
     count = max(0, min(before.count, before.index(run.start)))
     rows: list[_Row] = []
     for each in experiment.view.findings:
-        labels = dict(each.labels) | ({"source": "recorded"} if each.recorded else {})
-        metric, unit = each.signal.source, each.signal.unit
-        rows += _samples(metric, labels, unit, before, each.past[:count])
-        rows += _samples(metric, labels, unit, run, each.values)
+        for grid, values in ((before, each.past[:count]), (run, each.values)):
+            rows += _samples(each, grid, values)
     return csv_text(SAMPLES, rows)
 
 
-def _samples(
-    metric: str, labels: Mapping[str, str], unit: str, grid: Grid, values: Values
-) -> Iterator[_Row]:
+def _samples(series: Finding, grid: Grid, values: Values) -> Iterator[_Row]:
     """The known values of a series: what they are, as PromQL has it, and its labels as JSON."""
-    told = json.dumps(dict(sorted(labels.items())), ensure_ascii=False)
+    labels = json.dumps(dict(sorted(series.labels.items())), ensure_ascii=False)
     for at, value in enumerate(values):
         if value is not None:
             when = datetime.fromtimestamp(grid.time(at), timezone.utc)
-            yield when.isoformat(" ", "milliseconds")[:-6] + "Z", metric, told, value, unit
+            time = when.isoformat(" ", "milliseconds")[:-6] + "Z"
+            yield time, series.signal.source, labels, value, series.signal.unit
 
 
 def recovery_csv(recovery: Recovery) -> str:

@@ -184,7 +184,7 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str) -> ClusterRecovery:
     incidents = incidents_of(find_signs(history, cluster))
     close = sorted(incidents, key=lambda each: (not each.jobs, -each.start))[:MAX_INCIDENTS]
     looked_at = absorbed([phases_of(history, each, cluster) for each in close])
-    wasted = history.total("increase", "job:rl_wasted_gpu_seconds:total", here, "job_id")
+    wasted = history.growth("job:rl_wasted_gpu_seconds:total", here)
     idle = [job.without_gpus for each in looked_at for job in each.jobs]
     interrupted = [seconds for seconds in idle if seconds is not None]
     down = union(each.downtime for each in looked_at if each.downtime)
@@ -202,7 +202,7 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str) -> ClusterRecovery:
             seen=any(history.most(each, here, "") for each in ("slurm_job_info", "rl_rank_up")),
         ),
         node_hours_out=_node_hours(incidents),
-        stalled_gpu_hours=sum(wasted.values()) / 3600 if wasted else None,
+        stalled_gpu_hours=None if wasted is None else wasted / 3600,
         interrupted_gpu_hours=sum(interrupted) / 3600 if interrupted else None,
         first_seen=first,
     )

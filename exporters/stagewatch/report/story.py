@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stagewatch.report.components import Component, component_of
-from stagewatch.report.diagnosis import MOMENTS, Suspect
-from stagewatch.report.events import Event, Hung, Milestone
+from stagewatch.report.diagnosis import MOMENTS, Suspect, View
+from stagewatch.report.events import Event, Firing, Hung, Milestone
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.goodput import Goodput
 from stagewatch.report.ledger import GROUPS
@@ -107,42 +107,32 @@ def experiment_opening(experiment: Experiment) -> list[str]:
 
 
 def _began(experiment: Experiment) -> str:
-    fault, suspects = experiment.fault, experiment.suspects
-    job = f"job {experiment.job_id}" + (f" (cluster {fault.cluster})" if fault.cluster else "")
-    what = f"{fault.kind} was injected"
-    where = f" on {experiment.target}" if experiment.target.names else ""
-    if not suspects:
-        return f"{_told_by_others(experiment, job, f'{what}{where}')}."
-    first = suspects[0]
-    at = f"at {clock(first.time)} UTC on {date(first.time)}"
-    stage = f", in {first.stage}," if first.stage else ""
-    after = f"{span(first.time - fault.start)} after {what}"
-    wrong = "went wrong" if _earlier(suspects) else "went wrong first"
-    sentence = (
-        f"{capital(first.component.label)} of {job} {wrong}{stage} {at}, {after}"
-        f"{' there' if first.right else where}: {_evidence(first, experiment)}"
-    )
-    if earlier := _earlier(suspects):
-        sentence += f"; {_others(earlier)} showed it from {_since(earlier, experiment)} on"
-    return f"{sentence}{_place(suspects, experiment)}."
-
-
-def _told_by_others(experiment: Experiment, job: str, what: str) -> str:
-    """What verdicts and alerts say where no series shows anything."""
+    """Who went wrong first, and by what; or what verdicts and alerts say of it."""
     fault, view = experiment.fault, experiment.view
+    job = f"job {experiment.job_id}" + (f" (cluster {fault.cluster})" if fault.cluster else "")
+    where = f" on {experiment.target}" if experiment.target.names else ""
+    injected = (
+        f"{fault.kind} was injected{where} at {clock(fault.start)} UTC on {date(fault.start)}"
+    )
+    for first in experiment.suspects[:1]:
+        stage = f", in {first.stage}," if first.stage else ""
+        after = span(experiment.after(first.time))
+        # Within two looks, a verdict and the distance from the baseline decide whom to look at.
+        earliest = min(each.time for each in experiment.suspects if each.waits == first.waits)
+        wrong = "went wrong first" if first.time == earliest else "went wrong"
+        who = f"{capital(first.component.label)} of {job} {wrong}{stage} {after} after {injected}"
+        return f"{who}: {_evidence(first, view)}."
     same = f"no series left its baseline{_short(experiment)}"
-    what = f"{what} at {clock(fault.start)} UTC on {date(fault.start)}"
     for verdict in view.firings:
-        evidence, component = verdict.labels.get("evidence"), component_of(verdict.labels)
-        if evidence and component.kind == "rank":
-            after = f"{span(experiment.after(verdict.start))} after {what}"
-            told = ", ".join([evidence.replace("_", " "), *lines_of(view.hung, component)[:1]])
-            return f"{capital(component.label)} of {job} was named {after}: {told}; {same}"
+        if said := _verdict(verdict, component_of(verdict.labels), view.hung):
+            who = component_of(verdict.labels).label
+            after = span(experiment.after(verdict.start))
+            return f"{capital(who)} of {job} was named {after} after {injected}: {said}; {same}."
     alert = experiment.milestones["detected"]
     if alert.time is not None:
-        told = f"The first alert, {alert.what}, came {span(experiment.after(alert.time))} after"
-        return f"{told} {what}, in {job}; {same}"
-    return f"Nothing is seen to go wrong in {job} after {what}: {same}, and no alert fired"
+        after = span(experiment.after(alert.time))
+        return f"The first alert, {alert.what}, came {after} after {injected}, in {job}; {same}."
+    return f"Nothing is seen to go wrong in {job} after {injected}: {same}, and no alert fired."
 
 
 def _short(experiment: Experiment) -> str:
@@ -156,23 +146,16 @@ def lines_of(hung: Iterable[Hung], component: Component) -> list[str]:
     return [f"at {each.frame}" for each in hung if each.component == component]
 
 
-def _earlier(suspects: Sequence[Suspect]) -> list[Suspect]:
-    """Those that went wrong before the one to look at first: within two looks, a verdict and the
-    distance from the baseline decide who that is."""
-    return [each for each in suspects[1:] if each.time < suspects[0].time and not each.waits]
+def _verdict(firing: Firing, component: Component, hung: Sequence[Hung]) -> str:
+    """What a verdict says of a rank, and the line in which it hung; empty for anything else."""
+    evidence = firing.labels.get("evidence", "").replace("_", " ")
+    if not evidence or component.kind != "rank" or component_of(firing.labels) != component:
+        return ""
+    return ", ".join([evidence, *lines_of(hung, component)[:1]])
 
 
-def _others(suspects: Sequence[Suspect]) -> str:
-    return suspects[0].component.label if len(suspects) == 1 else f"{len(suspects)} others"
-
-
-def _since(suspects: Sequence[Suspect], experiment: Experiment) -> str:
-    return span(experiment.after(min(each.time for each in suspects)))
-
-
-def _evidence(first: Suspect, experiment: Experiment) -> str:
+def _evidence(first: Suspect, view: View) -> str:
     """Its first evidence, or rather its exception or death within a second; then the verdict."""
-    view = experiment.view
     near = (
         each.text
         for each in view.events
@@ -180,23 +163,11 @@ def _evidence(first: Suspect, experiment: Experiment) -> str:
         and each.kind != "log"
         and abs(each.time - first.time) < TOGETHER_SECONDS
     )
-    parts = [next(near, first.evidence)]
-    for verdict in view.firings:
-        if verdict.labels.get("evidence") and component_of(verdict.labels) == first.component:
-            parts.append(f"later the verdict was {verdict.labels['evidence'].replace('_', ' ')}")
-            parts += lines_of(view.hung, first.component)[:1]
-            break
-    return ", ".join(parts)
-
-
-def _place(suspects: Sequence[Suspect], experiment: Experiment) -> str:
-    """The position of the right place, where it is not the first."""
-    at = experiment.diagnosis.place
-    if not experiment.target.names or suspects[0].right:
-        return ""
-    return (
-        f"; {experiment.target} shows no sign" if at is None else f"; the right place is no. {at}"
-    )
+    evidence = next(near, first.evidence)
+    verdicts = (_verdict(each, first.component, view.hung) for each in view.firings)
+    if verdict := next(filter(None, verdicts), ""):
+        evidence += f", later the verdict was {verdict}"
+    return evidence
 
 
 def _showed(experiment: Experiment) -> str:

@@ -35,7 +35,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,7 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
     options = options_of(arguments, TraceOptions, "trace")
     server = server_at(options.prometheus, arguments)
     events = write(arguments.output, options, server)
-    _show_progress("")
     print(f"{arguments.output}: {events} events; open it at https://ui.perfetto.dev")
     return 0
 
@@ -145,7 +144,6 @@ def _written(file: Path) -> Iterator[IO[str]]:
 
 def _of_this_node(trace: Trace, options: TraceOptions) -> None:
     proc = Procfs()
-    _show_progress(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...")
     with rank_directory(options.record_dir, proc, fresh_for=0.1) as ranks:
         node = this_node(ranks, options.fault_dir, os.uname().nodename)
         job = options.job or _only(node.jobs())
@@ -192,7 +190,6 @@ def _of_prometheus(trace: Trace, server: PrometheusOptions, options: TraceOption
         written = _asked(trace, history.agents_of(api, options.job), options)
         end = time.time()
         start = min(end, (trace.earliest or end * 1e6) / 1e6)
-        _show_progress("asking for wait classes and verdicts ...")
         for key, one in history.wait_classes(api, options.job, start, end):
             written.wait_class(key, one)
         written.finish(list(history.verdicts(api, options.job, start, end)))
@@ -207,7 +204,7 @@ def _of_agents(trace: Trace, urls: tuple[str, ...], options: TraceOptions) -> No
 
 
 def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
-    """Write the agents' answers as they come."""
+    """Write the agents' answers, of a few at a time, so that few pages are in memory."""
     written = _Written(trace, options)
     jobs: set[str] = set()
     problems: list[str] = []
@@ -219,23 +216,14 @@ def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
             return error
 
     options.context()  # a bad path must fail before any agent is asked
-    left = list(urls)
-    running: set[Future[Node | SourceError]] = set()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        while left or running:
-            # No more than are asked at once, so that few pages are in memory.
-            running |= {pool.submit(ask, left.pop(0)) for _ in left[: AT_ONCE - len(running)]}
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            _show_progress(
-                f"{len(urls) - len(left) - len(running)} of {len(urls)} agents asked ..."
-            )
-            for answer in (future.result() for future in done):
+        for at in range(0, len(urls), AT_ONCE):
+            for answer in pool.map(ask, urls[at : at + AT_ONCE]):
                 if isinstance(answer, Node):
                     jobs |= answer.jobs()
                     written.add(answer)
                 else:
                     problems.append(str(answer))
-    _show_progress("")
     for problem in problems:
         print(f"stagewatch: {problem}", file=sys.stderr)
     if len(problems) == len(urls):
@@ -309,9 +297,3 @@ def _check(ranks: object, jobs: set[str], job: str, where: str) -> None:
     if not ranks:
         there = f"there are {', '.join(sorted(jobs)[:20])}" if jobs else "no job has one"
         raise StagewatchError(f"no rank of job {job or '?'} keeps a record {where}: {there}")
-
-
-def _show_progress(text: str) -> None:
-    """Show progress on a terminal; an empty text clears the line."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

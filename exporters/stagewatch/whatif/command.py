@@ -3,8 +3,6 @@
   stagewatch trace --job 540 -o trace.json.gz --prometheus http://prometheus:9090
   stagewatch whatif trace.json.gz --gpus 64 --price 2.50
       the steps that all ranks of job 540 hold in their records
-  stagewatch whatif operations.parquet --hours 24
-      the operations of a pipeline-parallel job, one per row, as docs/what-if.md says
 
 Each line is a cause: the share of the step that it took, and how much shorter the step would be
 without it alone. A slow rank is named only if it is behind its peers in nearly every step.
@@ -27,7 +25,6 @@ from stagewatch.core.config import add_options, boolean, integer, number, option
 from stagewatch.whatif.losses import Account, Loss, account
 from stagewatch.whatif.recorded import read_recorded
 from stagewatch.whatif.replay import Replay
-from stagewatch.whatif.tables import read_table
 
 
 def amount(value: Any) -> float | None:
@@ -55,19 +52,14 @@ class WhatIfOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch whatif`."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="a trace, or a table of operations")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a file of stagewatch trace")
     add_options(parser, {"whatif": WhatIfOptions})
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table; returns exit status 0."""
     options = options_of(arguments, WhatIfOptions, "whatif")
-    file: Path = arguments.file
-    if file.suffix == ".parquet":
-        operations = read_table(file)
-    else:
-        operations = read_recorded(file, options.pipeline)
-    made = account(Replay(operations))
+    made = account(Replay(read_recorded(arguments.file, options.pipeline)))
     print(_json(made, options) if options.json else "\n".join(lines(made, options)))
     return 0
 

@@ -8,10 +8,10 @@ The columns are those of ByteDance's public traces (https://github.com/ByteDance
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from pathlib import Path
+from typing import Any
 
-from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.whatif.replay import Operation, Work
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "seq_id", "start_ts", "duration")
@@ -26,25 +26,17 @@ Row = tuple[str, int]
 """Kind and number within step and rank."""
 
 
-def read_table(file: Path) -> list[Operation]:
-    """The operations of a Parquet file.
+def operations_of(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
+    """The operations of a table.
 
-    Raises `ConfigError` if it cannot be read, `StagewatchError` if a stage has several parts of the
-    model (virtual stages).
+    Raises `ValueError` if a stage has several parts of the model (virtual stages).
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(file)
-        columns = [table.column(name).to_pylist() for name in COLUMNS]
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise ConfigError(f"{file}: no table with columns {', '.join(COLUMNS)}") from error
-    if "mc" in table.column_names and max(table.column("mc").to_pylist(), default=0) > 0:
-        raise StagewatchError(f"{file}: virtual pipeline stages are not understood")
     operations: list[Operation] = []
     of_rank: dict[tuple[int, int], dict[Row, int]] = defaultdict(dict)
-    for replica, stage, rank, step, kind, number, start, lasted in zip(*columns, strict=True):
+    for row in rows:
+        if row.get("mc", 0) > 0:
+            raise ValueError("virtual pipeline stages are not understood")
+        replica, stage, rank, step, kind, number, start, lasted = (row[name] for name in COLUMNS)
         work = Work.COMPUTE if kind in _COMPUTE else Work.NETWORK
         one = Operation(rank, stage, step, kind, work, start, start + lasted)
         one.group = _group(kind, number, replica, stage)
