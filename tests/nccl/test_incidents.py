@@ -65,7 +65,6 @@ class Jobs:
             self._proc,
             IncidentDirectory(directory / "incidents"),
             StackTaker(),
-            kernel_log=directory / "no-kernel-log",
             nccl=NcclFiles(directory / "ranks", self._proc),
         )
 

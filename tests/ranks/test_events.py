@@ -17,9 +17,9 @@ import stagewatch
 from stagewatch import record as layout
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.events import Event, Kind, last_events, parse_events
+from stagewatch.ranks.events import Event, Kind, parse_events
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.ranks.records import Life
+from stagewatch.ranks.records import Life, RankRecord
 from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, EVENTS_END, FILE_SIZE
 from stagewatch.stages import STAGES
 from tests.records import forget_names, real_file
@@ -51,6 +51,12 @@ def read(file: Path) -> list[Event]:
 def ranks_in(directory: Path) -> Iterator[RankDirectory]:
     with closing(RecordDirectory(directory, Procfs())) as records:
         yield RankDirectory(records, fresh_for=0.0)
+
+
+def events_of(ranks: RankDirectory, record: RankRecord) -> list[Event]:
+    copy = ranks.recording(record)
+    assert copy is not None
+    return parse_events(copy.raw, copy.boot_ns)
 
 
 def test_a_stage_leaves_its_entry_with_substage_and_step_and_its_end(rank: Path) -> None:
@@ -167,7 +173,7 @@ def test_threads_write_at_once_and_no_event_is_torn_or_lost(
     script.said("done")
     with ranks_in(record_dir) as ranks:
         (record,) = ranks.look().records
-        events = last_events(ranks, record, EVENTS)
+        events = events_of(ranks, record)
     for lane in {event.lane for event in events}:
         of_lane = [event for event in events if event.lane == lane]
         entered = [event.boot_ns for event in of_lane if event.kind is Kind.ENTER]
@@ -197,7 +203,7 @@ def test_the_last_stage_of_a_killed_rank_can_be_read(python: Python, record_dir:
             lambda: all(record.life is Life.GONE for record in ranks.look().records), "its end"
         )
         (record,) = ranks.look().records
-        last = last_events(ranks, record)[-1]
+        last = events_of(ranks, record)[-1]
     assert (last.kind, last.stage, last.name, last.step) == (
         Kind.ENTER,
         "weights_update",

@@ -184,7 +184,6 @@ def _build(options: JobsOptions, context: SlurmContext) -> Collector:
 
 SPEC = CollectorSpec(
     name="slurm_jobs",
-    page="cluster",
     help="running GPU jobs with their nodes and GPUs",
     interval=15,
     options=JobsOptions,

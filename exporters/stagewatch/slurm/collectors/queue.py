@@ -215,7 +215,6 @@ def _build(options: NoOptions, context: SlurmContext) -> Collector:
 
 SPEC = CollectorSpec(
     name="slurm_queue",
-    page="cluster",
     help="jobs and GPUs in the queue (squeue)",
     interval=15,
     options=NoOptions,

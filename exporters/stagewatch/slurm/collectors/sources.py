@@ -53,7 +53,6 @@ def _build(options: NoOptions, context: SlurmContext) -> Collector:
 
 SPEC = CollectorSpec(
     name="slurm_sources",
-    page="cluster",
     help="age, success and response time of every source",
     interval=5,
     options=NoOptions,
