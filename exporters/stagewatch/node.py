@@ -84,7 +84,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         rank_io.SPEC.built(lambda _, node: rank_io.RankIoCollector(node.io)),
         processes.SPEC.built(
             lambda _, node: processes.ProcessesCollector(
-                node.families, node.options.proc, node.files, sys=node.options.sys
+                node.families, node.options.proc, sys=node.options.sys
             )
         ),
         blocked_tasks.SPEC.built(

@@ -33,16 +33,6 @@ def test_records_are_read_once_and_only_new_ones_later(tmp_path: Path) -> None:
     log.close()
 
 
-def test_overwritten_records_are_counted(tmp_path: Path) -> None:
-    file = tmp_path / "kmsg"
-    write(file, (10, "ten"))
-    log = Kmsg(file)
-    log.last = 4
-    list(log.read())
-    assert log.lost == 5
-    log.close()
-
-
 def test_escapes_and_foreign_lines(tmp_path: Path) -> None:
     file = tmp_path / "kmsg"
     file.write_bytes(b"nonsense\n30,7,1000,c,caller=T1;a\\x09b \xff;c\n KEY=value\n")
@@ -89,5 +79,4 @@ def test_reading_goes_on_after_the_last_one_known(tmp_path: Path) -> None:
     log = Kmsg(file)
     log.last = 2
     assert [record.text for record in log.read()] == ["three"]
-    assert log.lost == 0
     log.close()

@@ -128,11 +128,8 @@ def test_a_certificate_that_nobody_signed_fails_in_tls(start: Start, tmp_path: P
 @pytest.mark.parametrize(
     "accepted",
     [
-        "dns:a.b",
-        "tcp:host:80",
         "tcp:[::1]:80",
         "http://h/x?y",
-        "https://h:8443",
         ["dns:a", "tcp:b:1"],
     ],
 )

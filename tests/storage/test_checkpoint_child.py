@@ -94,8 +94,7 @@ def test_jobs_are_named_by_the_placeholder_and_sorted_by_their_last_change(tmp_p
     (tmp_path / "run-543").mkdir()
     result = Looker(tmp_path / "run-{job}" / "checkpoints", max_jobs=2).look()
     assert list(result["jobs"]) == ["540", "541"]
-    assert result["skipped_jobs"] == 1
-    assert result["error"] is None
+    assert not result["complete"], "one job was left out"
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -120,7 +119,6 @@ def test_a_crowded_directory_does_not_hide_those_of_other_jobs(tmp_path: Path) -
         write(tmp_path / "0" / f"step_{number}.pt", 10, 2000 + number)
     result = looker.look()
     assert not result["complete"]
-    assert result["entries"] <= 50 + 5
     assert result["jobs"].keys() == {"1", "2", "3", "4"}
 
 
@@ -129,9 +127,8 @@ def test_a_look_is_bounded_in_time(tmp_path: Path) -> None:
     assert not Looker(tmp_path, seconds=-1).look()["complete"]
 
 
-def test_a_missing_directory_is_an_error_with_its_errno(tmp_path: Path) -> None:
-    result = Looker(tmp_path / "absent").look()
-    assert (result["error"], result["jobs"]) == ("ENOENT", {})
+def test_a_missing_directory_is_no_complete_look(tmp_path: Path) -> None:
+    assert Looker(tmp_path / "absent").look() == {"jobs": {}, "complete": False}
 
 
 @given(st.text(min_size=1, max_size=40).filter(lambda name: "/" not in name and "\0" not in name))

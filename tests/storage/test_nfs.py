@@ -36,12 +36,6 @@ def test_operations_are_shown_one_by_one_and_the_rest_in_other() -> None:
     assert every.value(nfs.OPERATIONS_TOTAL, "/home", "other") == total
 
 
-def test_identity_is_in_the_info_metric() -> None:
-    out = NfsCollector(FIXTURES / "mountstats").collect()
-    labels = ("/checkpoints", "nas42", "nas42:/checkpoints", "4.2", "tcp", "10.1.0.42")
-    assert out.value(nfs.INFO, *labels) == 1
-
-
 def test_a_dead_server_shows_as_requests_without_replies(tmp_path: Path) -> None:
     path = tmp_path / "mountstats"
     path.write_text(DEAD.format(sent=509))

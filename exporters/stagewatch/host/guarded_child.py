@@ -65,11 +65,6 @@ def _sockets(path: str) -> bytes:
     return " ".join(inodes).encode()
 
 
-def _count(path: str) -> bytes:
-    count = os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208 - Linux 6.2 has it
-    return str(count).encode()
-
-
 FILES: dict[str, tuple[str, Callable[[str], bytes]]] = {
     "environ": ("environ", _content),
     "cmdline": ("cmdline", _content),
@@ -77,7 +72,6 @@ FILES: dict[str, tuple[str, Callable[[str], bytes]]] = {
     "wchan": ("wchan", _content),
     "ns/net": ("ns/net", _link),
     "sockets": ("fd", _sockets),
-    "descriptors": ("fd", _count),
 }
 """What may be asked of a process, which file of it tells that, and how it is read.  Of a thread,
 whose number may stand for a process, `wchan` is its own."""

@@ -75,11 +75,9 @@ class _Reader:
         report.keep(self._state)
         return {
             "series": list(_series(files)),
-            "files": list(_written(files)),
+            "files": sorted({_file_labels(path, file["labels"]) for path, file in files.items()}),
             "read": self._state["read"],
             "skipped": self._state["skipped"],
-            "watched": len(files),
-            "left_out": self._left_out,
         }
 
     def _find(self) -> dict[str, tuple[dict[str, str], os.stat_result]]:
@@ -93,7 +91,6 @@ class _Reader:
             if stat.S_ISREG(status.st_mode):
                 found.append((status.st_mtime, str(path), names, status))
         found.sort(key=lambda item: item[:2], reverse=True)
-        self._left_out = max(0, len(found) - self._max_files)
         return {path: (names, status) for _, path, names, status in found[: self._max_files]}
 
     def _list(self, directory: Path) -> Iterator[os.DirEntry[str]]:
@@ -142,13 +139,3 @@ def _series(files: dict[str, Any]) -> Iterator[list[Any]]:
             merged[labels] = (old[0] + count, min(old[1], first), max(old[2], last))
     for labels, values in merged.items():
         yield [*labels, *values]
-
-
-def _written(files: dict[str, Any]) -> Iterator[list[Any]]:
-    """For every label set that paths give: the labels, and when a file was last written."""
-    merged: dict[tuple[str, ...], float] = {}
-    for path, file in files.items():
-        labels = _file_labels(path, file["labels"])
-        merged[labels] = max(merged.get(labels, 0.0), file["written"])
-    for labels, written in merged.items():
-        yield [*labels, written]

@@ -36,7 +36,6 @@ class RdmaPort:
     """Bytes a second, as the link runs now."""
     model: str
     board: str
-    firmware: str
     driver: str
     counters: dict[str, int] = field(default_factory=dict)
     hardware_counters: dict[str, int] = field(default_factory=dict)
@@ -68,7 +67,6 @@ def _port(device: Path, port: Path, shared: dict[str, int]) -> RdmaPort:
         rate=float(rate[1]) * 1e9 / 8 if rate else None,
         model=_text(device / "hca_type"),
         board=_text(device / "board_id"),
-        firmware=_text(device / "fw_ver"),
         driver=driver,
         counters=_read_counters(port / "counters"),
         hardware_counters=shared | _read_counters(port / "hw_counters"),
@@ -99,21 +97,9 @@ def _text(path: Path) -> str:
 
 _PORT = ("device", "port")
 
-INFO = gauge(
-    "net_infiniband_info",
-    "1 for every RDMA port, with link layer, driver, model, board and firmware, to compare a bad "
-    "port with good ones.",
-    (*_PORT, "link_layer", "driver", "model", "board", "firmware"),
-)
 STATE = gauge(
     "net_infiniband_state",
     "1 for the logical state in force (active, down, init, armed ...).",
-    (*_PORT, "state"),
-)
-PHYSICAL_STATE = gauge(
-    "net_infiniband_physical_state",
-    "1 for the physical state in force (linkup, polling, disabled ...): polling points to the "
-    "cable or its far end.",
     (*_PORT, "state"),
 )
 CHANGES = counter(
@@ -177,12 +163,8 @@ class InfinibandCollector(Collector):
 
     def _port(self, out: Samples, port: RdmaPort) -> None:
         labels = (port.device, port.port)
-        identity = (port.link_layer, port.driver, port.model, port.board, port.firmware)
-        out.add(INFO, 1, *labels, *identity)
         if port.state:
             out.add(STATE, 1, *labels, port.state)
-        if port.physical_state:
-            out.add(PHYSICAL_STATE, 1, *labels, port.physical_state)
         states = (port.state, port.physical_state)
         changed = self._states.setdefault(labels, states) != states
         self._states[labels] = states

@@ -16,7 +16,7 @@ from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs, read_bytes
 from stagewatch.ranks.families import ProcessFamilies, RankCounter
-from stagewatch.ranks.model import RANK_LABELS, RankKey
+from stagewatch.ranks.model import RANK_LABELS
 
 MAX_THREADS = 512
 """Threads looked at of one rank."""
@@ -29,11 +29,6 @@ BLOCKED = gauge(
     "Tasks in uninterruptible sleep by what they wait for: nfs, fuse, lustre, page, block, "
     "journal, memory, gpu, lock, other, or unknown where the kernel does not say.",
     ("class",),
-)
-RANK_BLOCKED = gauge(
-    "rl_rank_blocked_tasks",
-    "The same for the rank's threads and the processes it has started; absent when there is none.",
-    (*RANK_LABELS, "class"),
 )
 DELAY = counter(
     "rl_rank_block_io_delay_seconds_total",
@@ -102,7 +97,7 @@ def delays_are_counted(proc: Path) -> bool:
 
 
 class BlockedTasksCollector(Collector):
-    """Counts tasks in state D, by class and by rank."""
+    """Counts tasks in state D by class, and what ranks have waited for block devices."""
 
     def __init__(self, families: ProcessFamilies, proc: Procfs) -> None:
         self._families = families
@@ -113,27 +108,24 @@ class BlockedTasksCollector(Collector):
         families = self._families.look()
         counted = delays_are_counted(self._proc.root)
         out = Samples()
-        blocked: list[tuple[RankKey | None, int, int]] = []
+        blocked: list[tuple[int, int]] = []
         leaders = set()
         for key, (leader, *_) in families.members.items():
             leaders.add(leader)
             tasks = read_tasks(self._proc.root, leader, MAX_THREADS)
-            blocked += [(key, leader, task.tid) for task in tasks if task.state == "D"]
+            blocked += [(leader, task.tid) for task in tasks if task.state == "D"]
             if counted and tasks:
                 delay = sum(task.block_delay_seconds for task in tasks)
                 out.add(DELAY, self._delays.update(key, leader, delay), *key)
         self._delays.forget_unseen()
-        for pid, process in families.processes.items():
-            if process.state == "D" and pid not in leaders:
-                blocked.append((families.rank_of.get(pid), pid, pid))
-        channels = self._proc.wait_channels((pid, task) for _, pid, task in blocked)
-        waits = [(owner, waits_for(channels[task])) for owner, _, task in blocked]
-        by_class = Counter(name for _, name in waits)
+        blocked += [
+            (pid, pid)
+            for pid, process in families.processes.items()
+            if process.state == "D" and pid not in leaders
+        ]
+        by_class = Counter(map(waits_for, self._proc.wait_channels(blocked).values()))
         for name in CLASSES:
             out.add(BLOCKED, by_class[name], name)
-        for (owner, name), count in Counter(waits).items():
-            if owner is not None:
-                out.add(RANK_BLOCKED, count, *owner, name)
         return out
 
 

@@ -42,11 +42,6 @@ EXECUTE = counter(
     "Whole time of operations: queue, round trip and everything between.",
     _OP,
 )
-ERRORS = counter(
-    "nfs_operation_errors_total",
-    "Operations that the server answered with an error; absent before Linux 5.3.",
-    _OP,
-)
 RETRANSMISSIONS = counter("nfs_retransmissions_total", "Requests that were retransmitted.", _OP)
 TIMEOUTS = counter("nfs_timeouts_total", "Major timeouts: all retries of a request failed.", _OP)
 SENDS = counter(
@@ -106,7 +101,7 @@ class NfsCollector(Collector):
             for op, counters in mount.operations.items():
                 if op in self._operations:
                     _operation(out, counters, name, op)
-                elif counters.operations or other.errors is None:
+                else:
                     other.add(counters)
             _operation(out, other, name, OTHER)
 
@@ -116,7 +111,6 @@ def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
     out.add(BYTES, operation.bytes_sent + operation.bytes_received, mount, op)
     out.add(RTT, operation.rtt_seconds, mount, op)
     out.add(EXECUTE, operation.execute_seconds, mount, op)
-    out.add(ERRORS, operation.errors, mount, op)
     out.add(RETRANSMISSIONS, operation.retransmissions, mount, op)
     out.add(TIMEOUTS, operation.timeouts, mount, op)
 

@@ -99,7 +99,6 @@ class Connection:
     """Bytes written that the remote end has not taken."""
     sent_seconds: float | None = None
     """Seconds since data was last sent; `None` where that is not known, or never was."""
-    received_seconds: float | None = None
 
     @property
     def leaves(self) -> bool:
@@ -273,7 +272,6 @@ def _connection(told: Any) -> Connection:
         unread=whole(told["unread"]),
         unsent=whole(told["unsent"]),
         sent_seconds=_seconds(told["sent_seconds"]),
-        received_seconds=_seconds(told["received_seconds"]),
     )
 
 
