@@ -19,12 +19,10 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import Event, Kind, last_events, parse_events
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.ranks.records import Life
 from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, EVENTS_END, FILE_SIZE
 from stagewatch.stages import STAGES
 from tests.records import forget_names, real_file
 from tests.running import Python
-from tests.waiting import wait_for
 
 LATER = 2**62
 
@@ -174,33 +172,3 @@ def test_threads_write_at_once_and_no_event_is_torn_or_lost(
         left = [event.began_ns for event in of_lane if event.kind is Kind.LEAVE]
         assert entered == left
     assert len(events) == 4 * 250 * 2
-
-
-def test_the_last_stage_of_a_killed_rank_can_be_read(python: Python, record_dir: Path) -> None:
-    script = python(
-        """
-        import stagewatch, time
-        stagewatch.init()
-        with stagewatch.stage("rollout", step=1):
-            pass
-        with stagewatch.stage("weights_update", step=2, substage="broadcast"):
-            print("there", flush=True)
-            time.sleep(1000)
-        """,
-        STAGEWATCH_DIR=str(record_dir),
-    )
-    script.said("there")
-    with ranks_in(record_dir) as ranks:
-        ranks.look()
-        script.kill()
-        wait_for(
-            lambda: all(record.life is Life.GONE for record in ranks.look().records), "its end"
-        )
-        (record,) = ranks.look().records
-        last = last_events(ranks, record)[-1]
-    assert (last.kind, last.stage, last.name, last.step) == (
-        Kind.ENTER,
-        "weights_update",
-        "broadcast",
-        2,
-    )

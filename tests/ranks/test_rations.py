@@ -59,24 +59,8 @@ def test_one_user_alone_leaves_room_for_others_to_come() -> None:
     assert len(render(out)) < 1.2 * USER_BYTES
 
 
-def test_ranks_that_are_others_at_each_look_get_no_more() -> None:
-    rations = Rations()
-    for number in range(3):
-        owners = {(f"job-{GREEDY}", f"role-{number}", str(r)): GREEDY for r in range(256)}
-        out = look(rations, owners | ranks(HONEST, 8), {GREEDY: 1000, HONEST: 50})
-        assert shown(out, HONEST) == 8 * 50
-        assert len(render(out)) < 1.2 * PAGE_BYTES
-
-
 def test_what_grows_a_little_loses_nothing_beside_one_who_takes_all() -> None:
     rations = Rations()
     owners = ranks(GREEDY, 256) | ranks(HONEST, 8)
     for names in (10, 30, 31, 60):
         assert shown(look(rations, owners, {GREEDY: 1000, HONEST: names}), HONEST) == 8 * names
-
-
-def test_a_full_page_that_was_small_before_is_no_larger() -> None:
-    rations = Rations()
-    for names in (1, 1000):
-        out = look(rations, ranks(GREEDY, 256), {GREEDY: names})
-    assert len(render(out)) < 1.2 * USER_BYTES

@@ -14,7 +14,7 @@ from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.activity import WAIT_CLASS, RanksCollector
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.environment_scan import RESCAN_SECONDS, EnvironmentScan
+from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.record_directory import RecordDirectory
 from tests.fake_clock import Clock
 from tests.fakes.faultfs import FaultFs
@@ -70,19 +70,6 @@ def test_a_rank_with_a_record_is_not_read_and_shows_that_it_waits_for_the_mount(
 
     wait_for(is_in_io, "the wait class io")
     assert stuck.pid not in (directory.look().unread or ())
-
-
-def test_a_rank_by_environment_that_gets_stuck_is_shown_on(
-    python: Python, faultfs: Mounts, record_dir: Path, files: GuardedFiles, clock: Clock, job: str
-) -> None:
-    mount = faultfs("silent")
-    stuck = getting_stuck(python, mount, STAGEWATCH_JOB_ID=job, RANK="3")
-    directory = directory_of(record_dir, files, clock)
-    assert [rank.pid for rank in directory.ranks() if rank.job_id == job] == [stuck.pid]
-    get_stuck(stuck, mount)
-    clock.now += RESCAN_SECONDS
-    assert [rank.pid for rank in directory.ranks() if rank.job_id == job] == [stuck.pid]
-    assert stuck.pid in (directory.look().unread or ())
 
 
 def test_commands_and_the_agent_go_on(

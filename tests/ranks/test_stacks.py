@@ -120,16 +120,9 @@ THREAD = {"thread_id": 1, "frames": [{"name": "f", "filename": "/x/rank.py", "li
         ("while True: print('x' * 4096)", "wrote without end"),
         ("x = bytearray(2 << 30); print('[]')", "MemoryError"),
         ("print('no JSON')", "no JSON that can be read"),
-        ("print('[{\"frames\": 3}]')", "no JSON that can be read"),
-        ("print('[' * 100000)", "no JSON that can be read"),
         (f"print({ENDLESS!r})", "no JSON that can be read"),
-        ("import os; os.abort()", "exit status -6"),
         (
             "import sys; sys.exit('Error: Permission Denied: Try running again with sudo')",
-            "not permitted: run as",
-        ),
-        (
-            "import sys; sys.exit('Error: Operation not permitted (os error 1)')",
             "not permitted: run as",
         ),
         (
@@ -173,16 +166,11 @@ SITE = "/opt/venv/lib/python3.11/site-packages"
 @pytest.mark.parametrize(
     ("file", "own"),
     [
-        ("/home/me/train.py", True),
         ("/mnt/lib/rewards/length.py", True),
         ("<string>", True),
-        ("<stdin>", True),
         ("/usr/lib/python3.11/threading.py", False),
-        ("/opt/conda/lib/python3.12/selectors.py", False),
         ("<frozen importlib._bootstrap>", False),
         (f"{SITE}/torch/distributed/distributed_c10d.py", False),
-        (f"{SITE}/trl/trainer/grpo_trainer.py", False),
-        ("/usr/lib/python3/dist-packages/numpy/core/multiarray.py", False),
         ("/src/stagewatch/client/_recorder.py", False),
         ("/tmp/torchinductor_me/ab/cab.py", False),
     ],

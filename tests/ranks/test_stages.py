@@ -16,27 +16,22 @@ from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
 from stagewatch.ranks.records import RankRecord, parse
 from stagewatch.ranks.stages import (
-    COLLECTIVES,
     DURATIONS,
     FAILURES,
-    FIRST_FAILURE,
     FOLDED,
     JOB,
     MAX_NAMES,
     MAX_RETIRED,
     MAX_ROLES_PER_USER,
-    PROGRESS_AGE,
     RETIRED_SECONDS,
     SKIPPED,
     STAGE_CODE,
     STAGE_OPEN,
-    STEP,
     STEP_AGE,
-    UP,
     StagesCollector,
 )
 from tests.fake_clock import Clock
-from tests.fixed_node import BOOT, WALL, FixedNode
+from tests.fixed_node import BOOT, FixedNode
 from tests.golden import assert_golden
 from tests.records import real_record
 from tests.running import Python
@@ -82,31 +77,6 @@ def test_the_whole_exposition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     node = FixedNode(tmp_path, monkeypatch)
     samples = StagesCollector(node.ranks(), boot_clock=lambda: BOOT).collect()
     assert_golden(samples, "stages.prom")
-
-
-def test_a_hung_job_as_its_node_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = FixedNode(tmp_path, monkeypatch)
-    found = StagesCollector(node.ranks(), boot_clock=lambda: BOOT).collect()
-    assert found.value(STAGE_OPEN, *RANK_0, "train", "") == 412
-    assert found.value(STAGE_OPEN, *RANK_7, "cleanup", "") == 412
-    assert (found.value(STAGE_CODE, *RANK_0), found.value(STAGE_CODE, *RANK_7)) == (5, 10)
-    assert (found.value(STEP, *RANK_0), found.value(STEP, *RANK_7)) == (220, 219)
-    assert found.value(COLLECTIVES, *RANK_0, "world") == 5
-    assert found.value(COLLECTIVES, *RANK_7, "world") == 4
-    assert found.value(PROGRESS_AGE, *RANK_7) == 412
-    assert (found.value(UP, *RANK_0), found.value(UP, *WORKER)) == (1, 0)
-    assert found.value(STAGE_OPEN, *WORKER, "other", "vLLM.generate") == 910
-
-
-def test_the_first_failure_is_shown_with_its_time_and_counted_by_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = FixedNode(tmp_path, monkeypatch)
-    found = StagesCollector(node.ranks(), boot_clock=lambda: BOOT).collect()
-    when = found.value(FIRST_FAILURE, *RANK_0, "eval", "TimeoutError")
-    assert when is not None
-    assert WALL - 1000 < when < WALL - 412
-    assert found.value(FAILURES, "540", "train", "eval", "TimeoutError") == 2
 
 
 def test_files_that_were_passed_over_are_shown_even_without_any_rank(

@@ -12,7 +12,6 @@ from stagewatch.ranks.directory import Census
 from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import Frame, RankRecord, parse
 from stagewatch.ranks.stages import (
-    FAILURES,
     FOLDED,
     MAX_JOBS,
     MAX_NAMES,
@@ -77,15 +76,6 @@ def test_a_new_open_substage_at_every_look_ends_as_other(node: Node) -> None:
     assert len(node.ever[STAGE_OPEN]) == MAX_NAMES + 1
     assert found.value(STAGE_OPEN, *KEY, "other", "other") == 1
     assert found.value(FOLDED, "substage") == LOOKS - MAX_NAMES
-
-
-def test_ranks_that_fail_and_begin_again_each_in_its_own_way_end_as_other(node: Node) -> None:
-    """Whatever was counted stays counted, under the name it had."""
-    for number in range(LOOKS):
-        found = node.look(name=str(number), failures={("train", f"Error{number}"): 1})
-        assert found.value(FAILURES, "540", "train", "train", "Error0") == 1
-    assert len(node.ever[FAILURES]) == MAX_NAMES + 1
-    assert sum(map(float, found.families[FAILURES].values())) == LOOKS  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -72,18 +72,6 @@ def test_a_name_that_lies_stays_on_its_line(program: Start, settled: Settled) ->
     assert ends(look, [waiter]).pids == (holder,)
 
 
-def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Looking) -> None:
-    me = program(
-        code("""
-        say("me")
-        while True:
-            os.waitpid(fork(lambda: None), 0)
-        """)
-    )["me"]
-    for _ in range(3):
-        assert me in waits.look([me]).processes
-
-
 def test_a_child_that_is_killed_costs_a_line(waits: Looking) -> None:
     waits.look([])
     child = waits._child.pid
