@@ -28,11 +28,6 @@ def test_each_command_reads_its_own_table(file: Path) -> None:
     assert read_file(file, "report") == {}
 
 
-def test_a_misspelt_table_is_not_passed_over(file: Path) -> None:
-    file.write_text("[nodes]\ninterval = 1\n")
-    assert refused(file) == f"{file}: unknown table [nodes]; did you mean [node]?"
-
-
 def test_a_file_that_cannot_be_read(file: Path, tmp_path: Path) -> None:
     assert refused(file) == f"--config {file}: No such file or directory"
     assert "Is a directory" in refused(tmp_path)

@@ -10,7 +10,6 @@ import pytest
 from stagewatch.core.errors import NoData, SourceError, Stuck
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.runner import (
-    DROPPED,
     DURATION,
     INTERVAL,
     LAST_SUCCESS,
@@ -133,25 +132,6 @@ def test_stuck_grows_over_failed_calls_until_one_succeeds(
     collector.does = 1.0
     job.run_once()
     assert job.stuck_seconds() == 0
-
-
-def test_series_beyond_a_metrics_limit_are_counted(
-    job: Job, collector: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stagewatch.core.exposition.MAX_SERIES", 2)
-    metric = Metric("test_many_ratio", "gauge", "Many.", ("number",))
-
-    class Many(Scripted):
-        def collect(self) -> Samples:
-            out = Samples()
-            for number in range(5):
-                out.add(metric, 1, number)
-            return out
-
-    job.collector = Many()
-    job.run_once()
-    job.run_once()
-    assert health(job, DROPPED) == 6
 
 
 def test_health_is_a_valid_exposition(job: Job, collector: Scripted) -> None:
