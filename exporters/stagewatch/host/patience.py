@@ -15,6 +15,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -61,14 +62,17 @@ class Patience:
         self._leave(asker, process)
         return None
 
-    def ask_each(self, reads: Sequence[tuple[str, Callable[[], T]]]) -> list[T | None]:
-        """The results of reads of many processes; `None` also if a read raises `OSError`.
+    def ask_each(
+        self, reads: Sequence[tuple[str, Callable[[], T]]], *, until: float = math.inf
+    ) -> list[T | None]:
+        """The results of reads of many processes; `None` also if a read raises `OSError`, or is not
+        reached `until` a monotonic time.
 
         Raises `SourceError` if no thread can be started.
         """
         answers: list[T | None] = [None] * len(reads)
         left = deque(enumerate(reads))
-        while left:
+        while left and time.monotonic() < until:
             batch = _Batch(left, answers, self._is_left_alone)
             asker, answered = self._hand_over(batch, MOMENT_SECONDS)
             if answered:
