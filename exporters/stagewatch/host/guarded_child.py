@@ -12,9 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import os
-import re
 import signal
 import sys
 import time
@@ -137,19 +135,17 @@ class Reader:
     def _user_of(self, name: str) -> int | None:
         """The effective user of the process whose file this is."""
         pid = name.removeprefix(f"{self._root}/").partition("/")[0]
-        try:
-            status = _content(f"{self._root}/{pid}/status")
-        except OSError:
-            return None
-        user = re.search(rb"^Uid:\s+\d+\s+(\d+)", status, re.MULTILINE)
-        return int(user[1]) if user else None
+        with contextlib.suppress(OSError):
+            for line in _content(f"{self._root}/{pid}/status").splitlines():
+                if line.startswith(b"Uid:"):
+                    return int(line.split()[2])
+        return None
 
 
 def main() -> None:
     """Answer questions until the input ends."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # the agent decides on these
         signal.signal(number, signal.SIG_IGN)
-    logging.disable()  # the agent tells which files do not answer
     reader = Reader(sys.argv[1])
     try:
         for line in sys.stdin:
