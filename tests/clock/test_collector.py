@@ -29,13 +29,6 @@ def test_the_whole_exposition() -> None:
     assert_golden(ClockCollector(lambda: STATE).collect(), "clock.prom")
 
 
-def test_an_unsynchronised_clock_is_zero_not_absent() -> None:
-    state = ClockState(0.0, 16.0, synchronized=False)
-    found = ClockCollector(lambda: state).collect()
-    assert found.value(SYNCHRONIZED) == 0
-    assert found.value(MAX_ERROR) == 16.0
-
-
 def test_this_kernels_clock_is_read() -> None:
     found = ClockCollector().collect()
     assert found.value(SYNCHRONIZED) in (0, 1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stagewatch.kernel_log.lines import (
     NfsLine,
@@ -12,7 +10,6 @@ from stagewatch.kernel_log.lines import (
     OomKill,
     XidLine,
     is_lock_reclaim_failure,
-    parse_identity,
     parse_nfs,
     parse_oom,
     parse_xid,
@@ -50,12 +47,6 @@ BUS = "0000:3b:00"
 )
 def test_gpu_errors(text: str, expected: XidLine | None) -> None:
     assert parse_xid(text) == expected
-
-
-def test_the_driver_names_the_gpu_before_its_first_error() -> None:
-    line = "NVRM: GPU at PCI:0000:3B:00: GPU-fa4e0000-0000-4000-8000-000000000001"
-    assert parse_identity(line) == (BUS, "GPU-fa4e0000-0000-4000-8000-000000000001")
-    assert parse_identity("NVRM: GPU at nowhere") is None
 
 
 @pytest.mark.parametrize(
@@ -101,16 +92,3 @@ def test_nfs_servers(text: str, expected: NfsLine | None) -> None:
 def test_lost_locks() -> None:
     assert is_lock_reclaim_failure("NFS: __nfs4_reclaim_open_state: Lock reclaim failed!")
     assert not is_lock_reclaim_failure("nfs: server nas1 OK")
-
-
-@given(st.text())
-def test_no_line_upsets_a_parser(text: str) -> None:
-    for prefix in (
-        "",
-        "NVRM: Xid (PCI:0000:3b:00): ",
-        "NVRM: GPU at ",
-        "nfs: server ",
-        "oom-kill:",
-    ):
-        for parse in (parse_xid, parse_identity, parse_oom, parse_nfs, is_lock_reclaim_failure):
-            parse(prefix + text)

@@ -51,17 +51,6 @@ def shown(directory: RankDirectory, clock: Clock) -> list[tuple[str, int, Life]]
     return [(rank.role, rank.rank, rank.life) for rank in directory.ranks()]
 
 
-def test_the_newest_record_stands_for_a_rank_that_was_started_again(
-    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
-) -> None:
-    place(record_dir, patched(raw, {H_CREATED_WALL: 10}), 1)
-    place(record_dir, patched(raw, {H_CREATED_WALL: 20}), 2)
-    (rank,) = directory.ranks()
-    assert rank.record is not None
-    assert rank.record.name.startswith("2-")
-    assert len(directory.look().records) == 2  # the totals of both count
-
-
 def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
     directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes, python: Python
 ) -> None:

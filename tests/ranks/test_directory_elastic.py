@@ -94,12 +94,3 @@ def test_a_helper_with_a_world_of_its_own_hides_no_dead_rank(
         ("train", 2, Life.ALIVE),
         ("train", 3, Life.GONE),
     ]
-
-
-def test_a_rank_that_died_in_the_new_world_is_gone_whatever_its_number(
-    directory: RankDirectory, killed: Leave, begin: Begin
-) -> None:
-    """One that counts beyond its own world cannot be judged by another's."""
-    killed(3, 2)
-    begin(0, 2)
-    assert shown(directory) == [("train", 0, Life.ALIVE), ("train", 3, Life.GONE)]

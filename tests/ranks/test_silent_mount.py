@@ -76,10 +76,13 @@ def test_commands_and_the_agent_go_on(
     python: Python, faultfs: Mounts, record_dir: Path, tmp_path: Path, job: str
 ) -> None:
     recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
-    mount = faultfs("silent")
+    mount, other = faultfs("silent"), faultfs("other")
     stuck = getting_stuck(python, mount, STAGEWATCH_JOB_ID=job, RANK="1")
+    environ = {"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "541", "RANK": "1"}
+    in_exec = getting_stuck(python, other, "exec", **environ)
     recorded.said("ready")
     get_stuck(stuck, mount)
+    get_stuck(in_exec, other)
     inspect = subprocess.run(
         [*COMMAND, "inspect", "--record-dir", str(record_dir), "--job", "540"],
         capture_output=True,
@@ -98,5 +101,11 @@ def test_commands_and_the_agent_go_on(
         )
         wait_for(lambda: agent.value("stagewatch_processes_unread"), "the stuck process is told")
         assert f"/proc/{stuck.pid}/environ does not answer" in agent.log.read_text()
+        for name in ("stages", "processes", "blocked_tasks", "net", "rank_io", "work"):
+            wait_for(
+                lambda name=name: agent.value("stagewatch_collector_success", collector=name) == 1,
+                f"the collector {name}",
+            )
+        assert agent.value("rl_rank_up", job_id="541") != 0, "it is not said to be dead"
     finally:
         agent.stop()

@@ -141,17 +141,6 @@ def test_what_a_closed_connection_had_counted_stays(
         )
 
 
-def test_a_rank_that_has_gone_takes_its_series_along(
-    collector: tuple[NetCollector, FakeRanks], server: socket.socket
-) -> None:
-    found, ranks = collector
-    with program(CLIENT) as rank:
-        ranks.add(rank.pid, 0)
-        rank.ask(f"connect {server.getsockname()[1]}")
-        assert net.BYTES in found.collect().families
-    wait_for(lambda: net.BYTES not in found.collect().families, "no series")
-
-
 def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) -> None:
     before = namespace_of(PROC, "self")
     (tmp_path / "9" / "ns").mkdir(parents=True)

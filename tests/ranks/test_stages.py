@@ -36,10 +36,6 @@ from tests.golden import assert_golden
 from tests.records import real_record
 from tests.running import Python
 
-RANK_0 = ("540", "train", "0")
-RANK_7 = ("540", "train", "7")
-WORKER = ("540", "rollout", "1")
-
 
 class Shown:
     """A rank directory that finds what the test puts there."""

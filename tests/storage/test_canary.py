@@ -66,12 +66,6 @@ def test_where_little_is_free_nothing_is_written(start: Start, tmp_path: Path) -
     assert {phase for _, phase in out.families[canary.SECONDS]} == {"statvfs"}
 
 
-def test_a_missing_directory_is_an_error_with_its_errno(start: Start, tmp_path: Path) -> None:
-    out = wait_for_metric(start(options(tmp_path / "absent")), canary.ERROR)
-    assert out.value(canary.ERROR, str(tmp_path / "absent"), "statvfs", "ENOENT") == 1
-    assert out.value(canary.SUCCESS, str(tmp_path / "absent")) == 0
-
-
 def canary_name(tmp_path: Path) -> Path:
     return tmp_path / f".stagewatch-canary-{os.uname().nodename}"
 

@@ -24,11 +24,8 @@ def mounts() -> dict[str, NfsMount]:
     ("mount", "server", "version", "protocol"),
     [
         ("/home", "filer1", "3", "tcp"),
-        ("/mnt/udp", "filer1", "3", "udp"),
-        ("/projects", "nas40.example.org", "4.0", "tcp"),
         ("/data", "fd00:1::21", "4.1", "tcp6"),
         ("/checkpoints", "nas42", "4.2", "tcp"),
-        ("/pool", "fast-ib", "3", "rdma"),
         ("/pool42", "fast-ib", "4.2", "rdma"),
     ],
 )
@@ -67,9 +64,3 @@ def test_a_partial_read_keeps_every_mount_before_the_cut(cut: int) -> None:
     assert len(part) <= len(whole)
     for got, expected in zip(part[:-1], whole, strict=False):
         assert got == expected
-
-
-@given(st.text(alphabet=st.sampled_from("device mounted on /x with fstype nfs\n\t:0123456789-,")))
-def test_garbage_is_tolerated(garbage: str) -> None:
-    parse_mountstats(garbage)
-    assert len(parse_mountstats(TEXT + "\n" + garbage.replace("device", ""))) == 6

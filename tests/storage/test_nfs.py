@@ -20,13 +20,6 @@ DEAD = """device nas:/ckpt mounted on /ckpt with fstype nfs4 statvers=1.1
 """
 
 
-def test_a_node_without_nfs_has_no_data(tmp_path: Path) -> None:
-    path = tmp_path / "mountstats"
-    path.write_text("device proc mounted on /proc with fstype proc\n")
-    with pytest.raises(NoData):
-        NfsCollector(path).collect()
-
-
 def test_operations_are_shown_one_by_one_and_the_rest_in_other() -> None:
     out = NfsCollector(FIXTURES / "mountstats").collect()
     shown = {labels for labels in out.families[nfs.OPERATIONS_TOTAL] if labels[0] == "/home"}

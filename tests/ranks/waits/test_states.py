@@ -56,19 +56,6 @@ def test_a_stopped_process_and_a_zombie(program: Start, settled: Settled) -> Non
     os.kill(stopped, signal.SIGCONT)
 
 
-def test_a_process_that_has_ended_is_gone(program: Start, waits: Looking) -> None:
-    running = program(code("say('me'); sleep()"))
-    me = running["me"]
-    look = waits.look([me])
-    start = look.processes[me].start
-    running.script.kill()
-    assert waits.look([me]).processes[me].state is State.GONE
-    assert (
-        waits.look([os.getpid()], starts={os.getpid(): start}).processes[os.getpid()].state
-        is State.GONE
-    ), "another process has got its number"
-
-
 def test_the_thread_that_counts_may_be_another(program: Start, waits: Looking) -> None:
     running = program(
         code("""
