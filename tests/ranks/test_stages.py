@@ -11,6 +11,7 @@ import pytest
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Samples
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks import stages as module
 from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
@@ -21,7 +22,6 @@ from stagewatch.ranks.stages import (
     FOLDED,
     JOB,
     MAX_NAMES,
-    MAX_RETIRED,
     MAX_ROLES_PER_USER,
     RETIRED_SECONDS,
     SKIPPED,
@@ -198,7 +198,7 @@ def test_one_user_fills_neither_the_page_nor_the_places_of_others(
     ]
     shown.records = honest
     stages.collect()
-    for number in range(3 * MAX_ROLES_PER_USER):
+    for number in range(MAX_ROLES_PER_USER):
         clock.now += 1
         many = [
             dataclasses.replace(record, job_id=f"j{number}-{each}", name=f"{number}-{each}", uid=2)
@@ -212,15 +212,18 @@ def test_one_user_fills_neither_the_page_nor_the_places_of_others(
     assert (found.value(FOLDED, "role") or 0) > 0
 
 
-def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:
+def test_jobs_without_end_do_not_fill_the_agents_memory(
+    clock: Clock, record: RankRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_RETIRED", 20)
     shown = Shown()
     stages = collector(shown, clock)
-    for number in range(MAX_RETIRED + 50):
+    for number in range(30):
         clock.now += 1
         one = dataclasses.replace(record, job_id=f"job{number}", name=str(number), uid=number)
         shown.records = [one]
         found = stages.collect()
     jobs = {labels[0] for labels in found.families[DURATIONS]}
-    assert len(jobs) == MAX_RETIRED + 1
+    assert len(jobs) == 21
     assert "job0" not in jobs
-    assert f"job{MAX_RETIRED + 49}" in jobs
+    assert "job29" in jobs

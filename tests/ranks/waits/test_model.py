@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagewatch.core.state_file import BROKEN
@@ -49,6 +49,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(["processes", "waits"]), st.data())
 def test_a_field_that_is_something_else_is_refused_or_a_look(
     kind: str, data: st.DataObject
