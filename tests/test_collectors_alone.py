@@ -53,7 +53,7 @@ NODE = {
     "canary": "io_canary_success",
     "checkpoints": "io_checkpoint_step",
     "logs": "log_matches_total",
-    "net": "rl_rank_tcp_connections",
+    "net": "net_rank_namespaces_unreadable",
     "infiniband": "net_infiniband_bytes_total",
     "probe": "net_probe_success",
     "clock": "clock_synchronized",
