@@ -362,15 +362,6 @@ def size(value: Any) -> int:
     return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
 
 
-def regex(value: Any) -> str:
-    """a regular expression"""
-    try:
-        re.compile(text(value))
-    except re.error as error:
-        raise ValueError from error
-    return text(value)
-
-
 def address(value: Any) -> tuple[str, int]:
     """HOST:PORT, or :PORT for every interface, [IPV6]:PORT for IPv6"""
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/\s]*):(\d{1,5})", text(value).strip())
