@@ -94,8 +94,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         io.SPEC.built(lambda _, node: io.IoCollector(node.options.proc, node.options.sys)),
         nfs.SPEC.built(
             lambda options, node: nfs.NfsCollector(
-                options.descriptor or node.options.proc / options.process / "mountstats",
-                operations=options.operations,
+                options.descriptor or node.options.proc / options.process / "mountstats"
             )
         ),
         canary.SPEC.built(

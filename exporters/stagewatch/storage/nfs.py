@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration
-from stagewatch.core.config import listing, option, text
+from stagewatch.core.config import option
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.storage.mountstats import NfsMount, Operation, read_mountstats
 
 OPERATIONS = ("READ", "WRITE", "COMMIT", "OPEN", "GETATTR", "LOOKUP")
+"""Those with series of their own; all others are summed up."""
 OTHER = "other"
 
 _OP = ("mount", "op")
@@ -56,11 +57,6 @@ RECEIVES = counter(
 class NfsOptions:
     """Options of the `nfs` collector."""
 
-    operations: tuple[str, ...] = option(
-        OPERATIONS,
-        f"operations with their own series; all others are summed up as {OTHER!r}",
-        parse=listing(text),
-    )
     process: str = option(
         "self",
         "process whose mounts are shown; for another user's process, such as 1, the agent needs "
@@ -76,9 +72,8 @@ class NfsOptions:
 class NfsCollector(Collector):
     """Every NFS mount in one mountstats file, given by its path or an open descriptor."""
 
-    def __init__(self, mountstats: Path | int, *, operations: tuple[str, ...] = OPERATIONS) -> None:
+    def __init__(self, mountstats: Path | int) -> None:
         self._mountstats = mountstats
-        self._operations = frozenset(operations)
 
     def collect(self) -> Samples:
         mounts = read_mountstats(self._mountstats)
@@ -99,7 +94,7 @@ class NfsCollector(Collector):
         if mount.operations is not None:
             other = Operation()
             for op, counters in mount.operations.items():
-                if op in self._operations:
+                if op in OPERATIONS:
                     _operation(out, counters, name, op)
                 else:
                     other.add(counters)
