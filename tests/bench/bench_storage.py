@@ -99,7 +99,7 @@ def main() -> None:
         _measure(
             "blocked_tasks", BlockedTasksCollector(still, Procfs()), SPECS["blocked_tasks"], 0.1
         )
-        _measure("processes", ProcessesCollector(still, PROC, files), SPECS["processes"], 0.1)
+        _measure("processes", ProcessesCollector(still, PROC), SPECS["processes"], 0.1)
         _measure("io", IoCollector(PROC, Path("/sys")), SPECS["io"], 0.1)
 
 
