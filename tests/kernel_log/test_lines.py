@@ -9,7 +9,6 @@ from stagewatch.kernel_log.lines import (
     OomCause,
     OomKill,
     XidLine,
-    is_lock_reclaim_failure,
     parse_nfs,
     parse_oom,
     parse_xid,
@@ -87,8 +86,3 @@ def test_out_of_memory_kills(text: str, expected: object) -> None:
 )
 def test_nfs_servers(text: str, expected: NfsLine | None) -> None:
     assert parse_nfs(text) == expected
-
-
-def test_lost_locks() -> None:
-    assert is_lock_reclaim_failure("NFS: __nfs4_reclaim_open_state: Lock reclaim failed!")
-    assert not is_lock_reclaim_failure("nfs: server nas1 OK")

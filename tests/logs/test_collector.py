@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.children.helper import Helper
-from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.logs import collector as logs
 from stagewatch.logs.collector import LogsCollector, LogsOptions, job, path_pattern
@@ -40,11 +39,6 @@ def wait_collected(
 
 def stamp(when: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
-
-
-def test_without_files_there_is_no_data(start: Start) -> None:
-    with pytest.raises(NoData):
-        start().collect()
 
 
 def test_the_first_cause_and_the_last_symptom_are_told_apart_over_33_files(

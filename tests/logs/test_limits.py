@@ -41,14 +41,3 @@ def test_pipes_links_and_directories_are_not_read(tmp_path: Path) -> None:
     (logs / "directory.log").mkdir()
     result = reader.read()
     assert (result["files"], result["series"]) == ([], [])
-
-
-def test_a_hole_of_a_terabyte_is_no_harm(log: Path) -> None:
-    reader = Reader(log)
-    reader.read()
-    with log.open("r+b") as file:
-        file.truncate(1 << 40)
-    result = reader.read()
-    assert result["read"] <= 4 * MIB
-    append(log, "\n" + OOM)
-    assert total(reader.read()) == 1

@@ -90,21 +90,6 @@ def test_a_rank_that_tells_no_gpu_has_the_one_that_its_process_holds_and_held(
     assert [rank.gpu for rank in ranks.ranks()] == expected
 
 
-def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(
-    tmp_path: Path,
-) -> None:
-    proc = Procfs(FIXTURES / "proc")
-    scan = EnvironmentScan(proc, OpenFiles(proc.root), patience=60)
-    directory = RankDirectory(RecordDirectory(tmp_path / "absent", proc), scan)
-    assert [rank.key for rank in directory.ranks()] == [
-        ("540", "unknown", "0"),
-        ("540", "unknown", "7"),
-        ("541", "unknown", "3"),
-    ]
-    records = RecordDirectory(tmp_path / "absent", proc)
-    assert not RankDirectory(records).ranks()
-
-
 def test_an_unreadable_record_directory_leaves_the_ranks_of_the_environment(tmp_path: Path) -> None:
     (no_directory := tmp_path / "file").write_text("")
     proc = Procfs(FIXTURES / "proc")

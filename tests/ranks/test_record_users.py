@@ -247,22 +247,6 @@ def test_who_was_first_takes_no_job_from_whom_slurm_runs_it_for(
         assert reader.skipped == {"intruder": 1}
 
 
-@as_root
-def test_three_users_leave_a_place_to_the_fourth(
-    clock: Clock, shared: Path, start_rank: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record_directory, "MAX_RECORDS", 6)
-    for number in range(1, 10):
-        file = shared / f"{number}-{number:08x}.rank"
-        with file.open("wb") as handle:
-            handle.truncate(FILE_SIZE)
-        os.chown(file, SECOND_USER - number % 3, -1)
-    with closing(RecordDirectory(shared, Procfs(), clock=clock)) as reader:
-        assert reader.read() == []
-        script = start_rank(6)
-        assert [record.pid for record in reader.read()] == [script.pid]
-
-
 def test_few_descriptors_leave_most_to_the_agent(python: Python, shared: Path, raw: bytes) -> None:
     """What RLIMIT_NOFILE leaves, see getrlimit(2), is not given to whoever writes records."""
     for number in range(1, 200):

@@ -93,14 +93,6 @@ def test_a_process_that_ends_meanwhile_costs_a_line(taker: StackTaker, python: P
     assert takes[alive.pid].threads
 
 
-def test_a_process_without_python_costs_a_line(taker: StackTaker, python: Python) -> None:
-    script = python("import os; print('ready', flush=True); os.execvp('sleep', ['sleep', '600'])")
-    script.said("ready")
-    (found,) = both(taker, script)
-    assert found.problem.startswith("py-spy") or not found.group
-    assert found.frame == ""
-
-
 def program(directory: Path, body: str) -> StackTaker:
     """A taker whose py-spy is another program."""
     path = directory / "py-spy"

@@ -95,15 +95,6 @@ def test_marks_from_the_future_make_no_negative_age(node: Node) -> None:
     assert node.look(lanes=(lane,)).value(STAGE_OPEN, *KEY, "idle", "") == 0
 
 
-def test_one_jobs_names_take_nothing_from_another() -> None:
-    names = Vocabulary()
-    for i in range(MAX_NAMES + 1):
-        names.admits("scalar", "7", "train", f"s{i}")
-    assert names.admits("scalar", "8", "train", "reward")
-    assert names.admits("scalar", "7", "rollout", "reward")
-    assert names.admits("group", "7", "train", "world")
-
-
 def test_jobs_that_ended_are_forgotten_in_the_end() -> None:
     names = Vocabulary()
     for i in range(MAX_NAMES):

@@ -42,25 +42,3 @@ def test_the_worker_of_a_queue_that_does_not_answer(program: Start, settled: Set
     look = settled(trainer, until=lambda look: ends(look, [trainer]).pids == (workers[1],))
     assert look.processes[workers[1]].state is State.SLEEPING
     assert {look.processes[pid].state for pid in (workers[0], workers[2])} == {State.WAITING}
-
-
-MANAGER = code("""
-    import multiprocessing
-    def work(queue):
-        say("worker")
-        sleep()
-    if __name__ == "__main__":
-        context = multiprocessing.get_context("fork")
-        manager = context.Manager()
-        say("manager", manager._process.pid)
-        queue = manager.Queue()
-        context.Process(target=work, args=(queue,), daemon=True).start()
-        say("trainer")
-        queue.get()
-""")
-
-
-def test_a_manager_is_waited_for(program: Start, settled: Settled) -> None:
-    running = program(MANAGER)
-    trainer, manager = running["trainer"], running["manager"]
-    settled(trainer, until=lambda look: ends(look, [trainer]).pids == (manager,))
