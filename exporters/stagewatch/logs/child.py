@@ -10,7 +10,6 @@ part, and counts the middle as skipped.  Only the first part of a long line is r
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,9 +30,8 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
     """One look at all files of a pattern.
 
     Arguments: pattern (a path with `{job_id}`, `{role}`, `{rank}`, `*`), patterns (user-defined,
-    `name=regex`; none for the known ones), line_labels (a regex whose groups have those names),
-    max_files, max_bytes.  The result has `series` (one per kind of line), `files` (one per label
-    set) and totals.
+    `name=regex`; none for the known ones), max_files, max_bytes.  The result has `series` (one per
+    kind of line), `files` (one per label set) and totals.
     """
     report.phase("read")
     reader = _Reader(arguments, leftover)
@@ -43,10 +41,8 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
 class _Reader:
     def __init__(self, arguments: dict[str, Any], leftover: Any) -> None:
         self._pattern: str = arguments["pattern"]
-        labels: str = arguments["line_labels"]
         self._reader = LogReader(
             tuple(map(user_pattern, arguments["patterns"])) or KNOWN,
-            re.compile(labels.encode()) if labels else None,
             self._list,
         )
         self._max_files: int = arguments["max_files"]

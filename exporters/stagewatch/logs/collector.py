@@ -68,10 +68,6 @@ def line_pattern(value: Any) -> str:
     return str(value)
 
 
-LINE_LABELS = r"^\[(?:rank|default)(?P<rank>\d{1,6})\]"
-"""Where the rank stands in a line that torchrun or srun has put a prefix before."""
-
-
 @dataclass(frozen=True, slots=True)
 class LogsOptions:
     """Options of the `logs` collector."""
@@ -126,7 +122,6 @@ def job(path: str, options: LogsOptions) -> JobSpec:
         {
             "pattern": path,
             "patterns": list(options.patterns),
-            "line_labels": LINE_LABELS,
             "max_files": MOST_FILES,
             "max_bytes": MOST_BYTES,
         },
