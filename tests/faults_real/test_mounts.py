@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -186,15 +187,11 @@ def test_a_checkpoint_cut_short_and_a_directory_that_hangs_are_seen(
         )
         assert agent.value("io_checkpoint_previous_size_bytes", **where) == 14 << 20
         mount.fault("hang")
-        wait_for(
-            lambda: agent.value("io_checkpoint_scan_stuck_seconds", directory=name), "the hang"
-        )
+        complete = partial(agent.value, "io_checkpoint_scan_complete", directory=name)
+        wait_for(lambda: complete() == 0, "the hang")
         assert agent.healthy()
         mount.ok()
-        wait_for(
-            lambda: agent.value("io_checkpoint_scan_stuck_seconds", directory=name) is None,
-            "the end of the hang",
-        )
+        wait_for(lambda: complete() == 1, "the end of the hang")
 
 
 def blocked_children(process: psutil.Process) -> list[psutil.Process]:

@@ -16,7 +16,6 @@ from stagewatch.ranks import processes
 from stagewatch.ranks.processes import ProcessesCollector
 from stagewatch_lab.rl import memory_limit
 from stagewatch_lab.rl.memory_limit import MemoryLimit
-from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -56,7 +55,7 @@ def test_a_child_that_the_oom_killer_hits_is_named_by_its_rank() -> None:
         pytest.skip(f"a memory cgroup: {reason}")
     ranks = FakeRanks()
     look = families(ranks)
-    of_node = ProcessesCollector(look, Path("/proc"), OpenFiles(Path("/proc")))
+    of_node = ProcessesCollector(look, Path("/proc"))
     log = Kmsg()
     log.last = last_sequence()
     of_log = KmsgCollector(log, XidLedger(), ranks=lambda: look.look().rank_of)
@@ -85,7 +84,4 @@ def test_a_child_that_the_oom_killer_hits_is_named_by_its_rank() -> None:
         assert of_log.collect().value(kmsg.OOM_KILLS, "cgroup", "7", "train", "0") is None
         after = of_node.collect()
         assert after.value(processes.RANK_OOM_KILLS, "7", "train", "1") == 1
-        node = (before.value(processes.OOM_KILLS), after.value(processes.OOM_KILLS))
-        assert None not in node
-        assert (node[1] or 0) > (node[0] or 0)
         of_log.close()

@@ -139,7 +139,6 @@ def test_who_comes_last_is_in_the_collective_for_the_shortest_time() -> None:
     arrivals.compare({0, 1, 2, 3})
     found = {pid: (one.compared, one.last) for (pid, _), one in arrivals.ranks.items()}
     assert found == {0: (11, 0), 1: (11, 0), 2: (11, 8), 3: (11, 2)}
-    assert arrivals.ranks[2, "world"].seconds == pytest.approx(8 * 0.020)
     arrivals.compare({0, 1})
     assert {pid for pid, _ in arrivals.ranks} == {0, 1}
 
