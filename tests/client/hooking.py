@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import stagewatch
-from stagewatch.client import _api, _harmless
+from stagewatch.client import _harmless
 from stagewatch.client.hooks import span
 from stagewatch.ranks.records import CorruptRecord, RankRecord, parse
 
@@ -66,7 +66,6 @@ def fresh_client(directory: Path) -> Iterator[Path]:
                 patch.delenv(variable)
         patch.setenv("STAGEWATCH_DIR", str(directory))
         patch.setattr(span, "_began", False)
-        patch.setattr(_api, "_framework", "")
         patch.setattr(_harmless, "_warned", set())
         stagewatch.close()
         try:

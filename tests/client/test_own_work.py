@@ -51,18 +51,6 @@ def all_reduce() -> contextlib.AbstractContextManager[object]:
     return stagewatch.collective("world", op="all_reduce", size=4)
 
 
-def test_time_in_a_blocking_call_is_waiting_and_the_rest_is_work(
-    clock: Clock, client: Client
-) -> None:
-    for _ in range(3):
-        with stagewatch.stage("train"):
-            clock.forward(0.3)
-            with all_reduce():
-                clock.forward(0.1)
-            clock.forward(0.05)
-    assert own_work(client, clock) == {"train": [1.05, 0.3], "idle": [0.0, 0.0]}
-
-
 def test_what_is_under_way_counts_at_every_look(clock: Clock, client: Client) -> None:
     """A rank that is inside for half a minute does not seem to work meanwhile."""
     seen = OwnWork()
@@ -87,16 +75,6 @@ def test_the_wait_counts_for_the_stage_in_which_it_is(clock: Clock, client: Clie
             clock.forward(2)
     assert own_work(client, clock)["train"] == [1, 2]
     assert own_work(client, clock)["weights_update"] == [0, 4]
-
-
-def test_without_stages_the_time_between_heartbeats_counts(clock: Clock, client: Client) -> None:
-    stagewatch.heartbeat(0)
-    for step in range(1, 4):
-        clock.forward(0.2)
-        with all_reduce():
-            clock.forward(0.6)
-        stagewatch.heartbeat(step)
-    assert own_work(client, clock) == {"idle": [0.6, 1.8]}
 
 
 def test_a_collective_inside_of_another_is_not_counted_twice(clock: Clock, client: Client) -> None:
@@ -229,20 +207,6 @@ def test_a_step_with_a_checkpoint_is_no_step_to_be_compared(clock: Clock, client
             with stagewatch.stage("checkpoint", step=step):
                 clock.forward(30)
     assert step_sums(client, clock) == sums_of(*[(1, 1)] * 3)
-
-
-def test_a_step_that_begins_inside_of_a_collective_is_left_out(
-    clock: Clock, client: Client
-) -> None:
-    for step in range(5):
-        clock.forward(1)
-        if step == 3:
-            with all_reduce():
-                clock.forward(4)
-                stagewatch.heartbeat(step)
-        else:
-            stagewatch.heartbeat(step)
-    assert step_sums(client, clock) == sums_of(*[(1, 1)] * 2)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1))))

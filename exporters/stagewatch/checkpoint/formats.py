@@ -194,12 +194,7 @@ def _numbers(name: str) -> list[str]:
 
 
 def deepspeed(files: Inventory) -> Iterator[Fault]:
-    """DeepSpeed: a file of model states tells how many ranks have saved, and `latest` the tag."""
-    for name in [one for one in files.sizes if _base(one) == "latest"]:
-        tag = (files.text(name, 4096) or "").strip()
-        directory = _join(_parent(name), tag)
-        if tag and not any(one.startswith(directory + "/") for one in files.sizes):
-            yield missing(directory, f"{name} names it")
+    """DeepSpeed: a file of model states tells how many ranks have saved."""
     for name in sorted(files.sizes):
         if re.fullmatch(r"(?:zero_pp_rank_0_)?mp_rank_00_model_states\.pt", _base(name)):
             state = _torch_pickle(files, name)

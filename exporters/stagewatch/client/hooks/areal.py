@@ -107,10 +107,11 @@ def _scopes(module: ModuleType, patches: Patches) -> None:
     def step(*_: Any, args: Any = None, **__: Any) -> Any:
         return args.get("global_step") if args else None
 
-    for name in ("trace_scope", "atrace_scope"):
-        patches.plan(module, name, with_stage(NAMES, step), "name", "args")
-    for name in ("trace_session_phase", "atrace_session_phase"):
-        patches.plan(module, name, with_stage(NAMES), "phase")
+    for name, awaited in (("trace", False), ("atrace", True)):
+        scope = with_stage(NAMES, step, asynchronous=awaited)
+        patches.plan(module, f"{name}_scope", scope, "name", "args")
+        phase = with_stage(NAMES, asynchronous=awaited)
+        patches.plan(module, f"{name}_session_phase", phase, "phase")
 
 
 def _timings(module: ModuleType, patches: Patches) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client._api import decorated
 from stagewatch.client._harmless import step_aside, swallow
 from stagewatch.client.hooks.span import Names, Span
 
@@ -114,18 +119,28 @@ def as_stage(names: Names, name: str, step: Callable[..., Any] | None = None) ->
     return wrap
 
 
-def with_stage(names: Names, step: Callable[..., Any] | None = None) -> Wrapping:
+def with_stage(
+    names: Names, step: Callable[..., Any] | None = None, *, asynchronous: bool = False
+) -> Wrapping:
     """The function makes a context manager for the span that its first string argument names."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            inner = original(*args, **kwargs)
-            name = next((a for a in (*args, *kwargs.values()) if isinstance(a, str)), None)
-            if name is None:
-                return inner
-            return _Within(Span(names, name, _step_of(step, args, kwargs)), inner)
+        def span(args: Any, kwargs: Any) -> Span:
+            name = next((a for a in (*args, *kwargs.values()) if isinstance(a, str)), "")
+            return Span(names, name, _step_of(step, args, kwargs))
 
-        return wrapped
+        @contextmanager
+        def within(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with span(args, kwargs), original(*args, **kwargs) as value:
+                yield value
+
+        @asynccontextmanager
+        async def awaited(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            with span(args, kwargs):
+                async with original(*args, **kwargs) as value:
+                    yield value
+
+        return awaited if asynchronous else within
 
     return wrap
 
@@ -213,8 +228,6 @@ def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
 
 def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: str) -> None:
     """Plan to hook a timer class, whose methods take a name.  Raises `UnknownShape`."""
-    if not isinstance(timer, type):
-        raise UnknownShape(f"{timer!r} is not a class")
     spans: dict[tuple[int, str], Span] = {}
 
     def starting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,57 +253,6 @@ def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: st
 
     patches.plan(timer, start, starting)
     patches.plan(timer, stop, stopping)
-
-
-class _Within:
-    """A span around a framework's own context manager, sync or async."""
-
-    __slots__ = ("_inner", "_span")
-
-    def __init__(self, span: Span, inner: Any) -> None:
-        self._span = span
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def __enter__(self) -> Any:
-        self._span.begin()
-        try:
-            return self._inner.__enter__()
-        except BaseException as error:
-            self._span.end(error)
-            raise
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> Any:
-        try:
-            suppressed = self._inner.__exit__(kind, error, traceback)
-        except BaseException as problem:
-            self._span.end(problem)
-            raise
-        self._span.end(None if suppressed else error)
-        return suppressed
-
-    async def __aenter__(self) -> Any:
-        self._span.begin()
-        try:
-            return await self._inner.__aenter__()
-        except BaseException as error:
-            self._span.end(error)
-            raise
-
-    async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> Any:
-        try:
-            suppressed = await self._inner.__aexit__(kind, error, traceback)
-        except BaseException as problem:
-            self._span.end(problem)
-            raise
-        self._span.end(None if suppressed else error)
-        return suppressed
-
-    def __call__(self, function: Callable[..., Any]) -> Any:
-        """Used as a decorator, as context managers made by `contextlib` may be."""
-        return self._inner(decorated(self._span.again, function))
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:

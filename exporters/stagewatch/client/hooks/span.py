@@ -55,9 +55,6 @@ class Names:
 
 def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict[str, str | None]:
     """`Names.stages` from the names of every canonical stage; `silent` names record no stage."""
-    own = [*silent, *(name for names in stages.values() for name in names)]
-    if len(own) != len(set(own)):
-        raise ValueError(f"a name stands under two stages: {sorted(own)}")
     listed = {name: stage for stage, names in stages.items() for name in names}
     return dict.fromkeys(silent) | listed
 
@@ -122,10 +119,6 @@ class Span(Opened):
         if self._lane is not None:
             error = sys.exc_info()[1]
             self.end(error if error is not None and id(error) != self._handled else None)
-
-    def again(self) -> Span:
-        """A new span of the same name, since passes may overlap."""
-        return Span(self._names, self._name, self._step)
 
     def __enter__(self) -> Span:
         try:
