@@ -89,15 +89,6 @@ def test_a_rank_that_skips_its_sub_groups_collective_waits_elsewhere(hung: Hung)
     assert all(record.groups[pairs[0]].size == 2 for record in now[:2])
 
 
-def test_a_rank_that_skips_a_barrier_is_not_inside_of_it(hung: Hung) -> None:
-    def done(now: list[RankRecord]) -> bool:
-        return all_inside(1, 2)(now) and now[0].lanes[0].marks == 2
-
-    now = hung("barrier", 3, lambda now: done(now) and now[1].collectives["world"] == 2)
-    assert [inside(record) for record in now] == [{}, {"world": "barrier"}, {"world": "barrier"}]
-    assert [record.collectives["world"] for record in now] == [1, 2, 2]
-
-
 def test_a_rank_that_skips_a_backward_is_one_behind_in_the_models_group(hung: Hung) -> None:
     def done(now: list[RankRecord]) -> bool:
         return [record.collectives.get("ddp:world") for record in now] == [3, 2, 3]

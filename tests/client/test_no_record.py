@@ -73,6 +73,7 @@ def test_without_init_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
         stagewatch.heartbeat()
         stagewatch.scalar("reward", 1)
         stagewatch.collective()
+        stagewatch.replicated("grad_norm", 1)
     stagewatch.close()
     assert caplog.records == []
 
