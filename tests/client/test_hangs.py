@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.ranks.records import Group, RankRecord
-from tests.client.hooking import ROOT, needs, records
+from tests.client.hooking import needs, records, start_ranks
 from tests.waiting import wait_for
 
 Hung = Callable[[str, int, Callable[[list[RankRecord]], bool]], list[RankRecord]]
@@ -22,35 +20,21 @@ Hung = Callable[[str, int, Callable[[list[RankRecord]], bool]], list[RankRecord]
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[Hung]:
     needs("torch")
-    (directory := tmp_path / "ranks").mkdir()
     with Children() as children:
 
         def run(
             scenario: str, size: int, done: Callable[[list[RankRecord]], bool]
         ) -> list[RankRecord]:
-            for rank in range(size):
-                environ = os.environ | {
-                    "STAGEWATCH_DIR": str(directory),
-                    "PYTHONPATH": f"{ROOT / 'exporters'}{os.pathsep}{ROOT}",
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(size),
-                    "OMP_NUM_THREADS": "1",
-                }
-                command = [sys.executable, "-m", "tests.client.jobs.hang", scenario]
-                children.start(
-                    [*command, f"{tmp_path}/rendezvous"],
-                    environ=environ,
-                    log=tmp_path / f"{rank}.log",
-                )
+            start_ranks(children, size, "hang", tmp_path, scenario, tmp_path / "rendezvous")
 
             def look() -> list[RankRecord]:
                 """The ranks once they do not move any more."""
-                now = sorted(records(directory), key=lambda record: record.rank)
+                now = sorted(records(tmp_path), key=lambda record: record.rank)
                 if len(now) < size or not done(now):
                     return []
                 before = [record.collectives for record in now]
                 time.sleep(1.0)
-                now = sorted(records(directory), key=lambda record: record.rank)
+                now = sorted(records(tmp_path), key=lambda record: record.rank)
                 return now if before == [record.collectives for record in now] else []
 
             return wait_for(look, f"{scenario}; see the logs in {tmp_path}", 120)

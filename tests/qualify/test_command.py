@@ -171,6 +171,7 @@ def test_storage_is_written_and_read_back(qualify: Qualify, tmp_path: Path) -> N
         json.dumps({"series": {str(at): [1.0] for at in range(300)}}).encode(),
         b"[" * 100_000,
     ],
+    ids=["empty", "too large", "negative", "too many", "too deep"],
 )
 def test_a_past_that_somebody_spoilt_is_put_aside(
     played: Qualify, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
