@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 import signal
-import threading
 
 import pytest
 
@@ -14,9 +13,6 @@ import stagewatch
 from stagewatch.ranks.records import Calls
 from tests.client.conftest import Client
 from tests.client.conftest import Clock as Turned
-from tests.client.test_threads import eager_switching
-
-__all__ = ["eager_switching"]
 
 
 @pytest.fixture
@@ -121,20 +117,3 @@ def test_a_time_out_that_interrupts_at_any_point_leaves_no_call_open(client: Cli
     assert interrupted == 300
     assert calls.open == 0
     assert ended(calls) > 0
-
-
-@pytest.mark.usefixtures("eager_switching")
-def test_threads_lose_nothing_of_each_other(client: Client) -> None:
-    def work() -> None:
-        for number in range(1000):
-            with stagewatch.call(f"tool {number % 20}"):
-                pass
-
-    threads = [threading.Thread(target=work) for _ in range(12)]  # more than there are lanes
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    calls = client.record().calls
-    assert sum(map(ended, calls.values())) == 12_000
-    assert not any(one.open for one in calls.values())

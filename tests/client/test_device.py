@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,10 +13,9 @@ import pytest
 import stagewatch
 from stagewatch.client import _api
 from stagewatch.client._device import EVENTS, STEP_TIME, watch_device
-from stagewatch.core.exposition import Samples
 from stagewatch.ranks.own_work import DEVICE_WAIT
 from tests.client.conftest import Client, Clock
-from tests.client.test_own_work import all_reduce, own_work
+from tests.client.test_own_work import RANK, all_reduce, exported, own_work
 
 
 class Device:
@@ -125,12 +123,7 @@ def torch(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def device_wait(client: Client, clock: Clock) -> float:
     """Seconds waited for the device, as the agent exports them now."""
-    from stagewatch.ranks.own_work import OwnWork
-
-    record = dataclasses.replace(client.record(), name="1")
-    out = Samples()
-    OwnWork().add(out, [record], clock.now / 1e9)
-    return out.value(DEVICE_WAIT, record.job_id, record.role, str(record.rank)) or 0.0
+    return exported(client, clock).value(DEVICE_WAIT, *RANK) or 0.0
 
 
 class Optimizer:

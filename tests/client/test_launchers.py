@@ -24,11 +24,6 @@ os.write(1, f"identity {found.job_id} {found.rank}\\n".encode())
 
 LAUNCHERS = {
     "torchrun": ("torch", "-m torch.distributed.run --nproc_per_node 2", r"torchrun-\w{8}"),
-    "torchrun-static": (
-        "torch",
-        "-m torch.distributed.run --rdzv-backend static --master-port 0 --nproc_per_node 2",
-        r"torchrun-\w{8}",
-    ),
     "torchrun-elastic": (
         "torch",
         "-m torch.distributed.run --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint localhost:0 "

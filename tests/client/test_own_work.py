@@ -34,13 +34,20 @@ from stagewatch.ranks.own_work import (
 from tests.client.conftest import Client, Clock
 
 MS = 0.001
+RANK = "540", "train", "3"
+
+
+def exported(client: Client, clock: Clock, seen: OwnWork | None = None) -> Samples:
+    """What the agent exports now."""
+    record = dataclasses.replace(client.record(), name="1")
+    out = Samples()
+    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
+    return out
 
 
 def own_work(client: Client, clock: Clock, seen: OwnWork | None = None) -> dict[str, list[float]]:
     """Seconds worked and waited by stage, as the agent exports them now."""
-    record = dataclasses.replace(client.record(), name="1")
-    out = Samples()
-    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
+    out = exported(client, clock, seen)
     return {
         labels[3]: [round(out.value(metric, *labels) or 0.0, 6) for metric in (WORKED, WAITED)]
         for labels in out.families.get(WORKED, {})
@@ -111,10 +118,7 @@ def test_the_launch_on_a_device_ends_the_wait_with_the_call(clock: Clock, client
 
 def data_wait(client: Client, clock: Clock, seen: OwnWork | None = None) -> float | None:
     """Seconds waited for batches of data, as the agent exports them now."""
-    record = dataclasses.replace(client.record(), name="1")
-    out = Samples()
-    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
-    return out.value(DATA_WAIT, record.job_id, record.role, str(record.rank))
+    return exported(client, clock, seen).value(DATA_WAIT, *RANK)
 
 
 def test_waiting_for_a_batch_counts_while_it_lasts_and_is_work_too(
@@ -140,10 +144,8 @@ SUMS = STEPS, STEP_TIME, STEP_TIME_SQUARED, STEP_WORK, STEP_WORK_SQUARED, STEP_W
 
 def step_sums(client: Client, clock: Clock, seen: OwnWork | None = None) -> list[float]:
     """Steps, and the sums of powers of their time and work, as the agent exports them now."""
-    record = dataclasses.replace(client.record(), name="1")
-    out = Samples()
-    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
-    return [round(out.value(metric, "540", "train", "3") or 0.0, 6) for metric in SUMS]
+    out = exported(client, clock, seen)
+    return [round(out.value(metric, *RANK) or 0.0, 6) for metric in SUMS]
 
 
 def sums_of(*steps: tuple[float, float]) -> list[float]:
