@@ -68,6 +68,7 @@ def fresh_client(directory: Path) -> Iterator[Path]:
                 patch.delenv(variable)
         patch.setenv("STAGEWATCH_DIR", str(directory))
         patch.setattr(span, "_began", False)
+        span._innermost.set(None)
         patch.setattr(_harmless, "_warned", set())
         stagewatch.close()
         try:

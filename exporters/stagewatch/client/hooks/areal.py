@@ -15,7 +15,6 @@ from stagewatch.client.hooks.patching import (
     Plan,
     answered,
     class_in,
-    reported,
     with_stage,
     within,
 )
@@ -232,7 +231,7 @@ def _statistics(module: ModuleType, patches: Patches) -> None:
                 count(NAMES, samples=samples, tokens=tokens)
 
     logger = class_in(module, "StatsLogger")
-    patches.plan(logger, "commit", reported(commit), "epoch", "step", "global_step", "data")
+    patches.plan(logger, "commit", within(commit), "epoch", "step", "global_step", "data")
 
 
 MODULES = {

@@ -145,26 +145,6 @@ def with_stage(
     return wrap
 
 
-def reported(report: Callable[..., None]) -> Wrapping:
-    """Report a call with its arguments, before it runs."""
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            try:
-                report(*args, **kwargs)
-            except BaseException as error:
-                swallow("a call was not reported", error)
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
-
-        return wrapped
-
-    return wrap
-
-
 def answered(report: Callable[..., None]) -> Wrapping:
     """Report a call, sync or async, with its result and its arguments, after it has returned."""
 
@@ -176,20 +156,14 @@ def answered(report: Callable[..., None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            try:
+            with _ASIDE:
                 result = await original(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
             told(result, args, kwargs)
             return result
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            try:
+            with _ASIDE:
                 result = original(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
             told(result, args, kwargs)
             return result
 
@@ -201,7 +175,7 @@ def answered(report: Callable[..., None]) -> Wrapping:
 def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
     """Run a call, sync or async, inside the context that `make` makes from its arguments.
 
-    The context must never raise; `None` means no context.
+    The context must never raise; `None` means no context, for one who only reports the arguments.
     """
 
     def made(args: Any, kwargs: Any) -> AbstractContextManager[Any]:
@@ -214,11 +188,11 @@ def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with made(args, kwargs):
+            with _ASIDE, made(args, kwargs):
                 return await original(*args, **kwargs)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with made(args, kwargs):
+            with _ASIDE, made(args, kwargs):
                 return original(*args, **kwargs)
 
         return awaited if inspect.iscoroutinefunction(original) else wrapped
@@ -253,6 +227,20 @@ def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: st
 
     patches.plan(timer, start, starting)
     patches.plan(timer, stop, stopping)
+
+
+class _Aside:
+    """Keeps our frames out of an exception that passes."""
+
+    def __enter__(self) -> None:
+        """Nothing has happened yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            step_aside(error)
+
+
+_ASIDE = _Aside()
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:

@@ -64,7 +64,7 @@ class _Steps(threading.local):
             self.train = None
 
     def _is_open(self) -> bool:
-        return self.train is not None and self.train.is_open
+        return self.train is not None and self.train.lane is not None
 
 
 _steps = _Steps()

@@ -21,7 +21,7 @@ from stagewatch.client.hooks.patching import (
     answered,
     as_stage,
     class_in,
-    reported,
+    within,
 )
 from stagewatch.client.hooks.span import Names, Span, by_stage, count, inside, mark, publish
 
@@ -63,7 +63,7 @@ class _Steps(threading.local):
         """The step whose weights generated what is trained on."""
 
     def begin_training(self, step: Any) -> None:
-        if not inside("eval") and (self.train is None or not self.train.is_open):
+        if not inside("eval") and (self.train is None or self.train.lane is None):
             self.train = Span(NAMES, _TRAINING, step)
             self.train.begin()
             if isinstance(step, int) and isinstance(self.generated, int):
@@ -167,10 +167,10 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
     if hasattr(trainer, "floating_point_ops"):
         patches.plan(trainer, "floating_point_ops", operations)
     # All trainers compute their loss in this function, with or without a profiling context.
-    patches.plan(trainer, "compute_loss_context_manager", reported(before_loss))
+    patches.plan(trainer, "compute_loss_context_manager", within(before_loss))
     for name in ("evaluate", "predict", "_save_checkpoint", "save_model"):
         patches.plan(trainer, name, as_stage(NAMES, name, _step))
-    patches.plan(trainer, "log", reported(log), "logs")
+    patches.plan(trainer, "log", within(log), "logs")
 
 
 def _rollouts(owner: str) -> Plan:
@@ -197,7 +197,7 @@ def _rollouts(owner: str) -> Plan:
         trainer = getattr(module, owner, None)
         patches.plan_extra(trainer, "_generate", answered(generated))
         patches.plan_extra(trainer, "_prepare_inputs", answered(prepared))
-        patches.plan_extra(trainer, "_tool_call_loop", reported(calls))
+        patches.plan_extra(trainer, "_tool_call_loop", within(calls))
 
     return plan
 
@@ -211,7 +211,7 @@ def _callbacks(module: ModuleType, patches: Patches) -> None:
 
     handler = class_in(module, "CallbackHandler")
     for event in ("on_train_begin", "on_substep_end", "on_step_end"):
-        patches.plan(handler, event, reported(ends_step), "state")
+        patches.plan(handler, event, within(ends_step), "state")
 
 
 def _step(trainer: Any, *_: Any, **__: Any) -> Any:
