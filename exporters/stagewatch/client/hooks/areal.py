@@ -141,14 +141,8 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
             tokens, samples = int(mask.sum()), len(mask)
             count(NAMES, stage="rollout", own="generate", samples=samples, tokens=tokens)
 
-    def batch(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            batch = _begin(self, Batch())
-            result = original(self, *args, **kwargs)
-            batch.close()
-            return result
-
-        return wrapped
+    def batch(self: Any, *_: Any, **__: Any) -> Batch:
+        return _begin(self, Batch())
 
     def waiting(_: Any, self: Any, *__: Any, **___: Any) -> None:
         waits = len(self._pending_results) + self.runner.get_output_queue_size()
@@ -156,7 +150,7 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
 
     executor = getattr(module, "WorkflowExecutor", None)
     patches.plan_extra(executor, "_create_workflow_task", create, "pending_task")
-    patches.plan_extra(executor, "rollout_batch", batch)
+    patches.plan_extra(executor, "rollout_batch", within(batch))
     dispatcher = getattr(module, "BatchTaskDispatcher", None)
     patches.plan_extra(dispatcher, "wait_results", answered(waiting))
 

@@ -108,15 +108,7 @@ def class_in(module: ModuleType, name: str) -> Any:
 
 def as_stage(names: Names, name: str, step: Callable[..., Any] | None = None) -> Wrapping:
     """A call is a span; `step` takes the call's arguments and returns its step."""
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with Span(names, name, _step_of(step, args, kwargs)):
-                return original(*args, **kwargs)
-
-        return wrapped
-
-    return wrap
+    return within(lambda *args, **kwargs: Span(names, name, _step_of(step, args, kwargs)))
 
 
 def with_stage(
@@ -156,13 +148,13 @@ def answered(report: Callable[..., None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with _ASIDE:
+            with ASIDE:
                 result = await original(*args, **kwargs)
             told(result, args, kwargs)
             return result
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _ASIDE:
+            with ASIDE:
                 result = original(*args, **kwargs)
             told(result, args, kwargs)
             return result
@@ -188,11 +180,11 @@ def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with _ASIDE, made(args, kwargs):
+            with ASIDE, made(args, kwargs):
                 return await original(*args, **kwargs)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _ASIDE, made(args, kwargs):
+            with ASIDE, made(args, kwargs):
                 return original(*args, **kwargs)
 
         return awaited if inspect.iscoroutinefunction(original) else wrapped
@@ -240,7 +232,7 @@ class _Aside:
             step_aside(error)
 
 
-_ASIDE = _Aside()
+ASIDE = _Aside()
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:

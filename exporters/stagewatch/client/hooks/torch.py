@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,7 @@ from stagewatch.client import _api
 from stagewatch.client._harmless import step_aside, swallow
 from stagewatch.client._recorder import Recorder
 from stagewatch.client.hooks import span
-from stagewatch.client.hooks.patching import Patches, Wrapping, class_in
+from stagewatch.client.hooks.patching import ASIDE, Patches, Wrapping, class_in
 from stagewatch.client.hooks.span import Names, Span, by_stage
 from stagewatch.identity import RANK
 
@@ -106,14 +107,8 @@ def _part(name: str, begins: bool) -> Wrapping:
                     part = Span(NAMES, name)
             except BaseException as error:
                 swallow("a part of the step was not recorded", error)
-            try:
-                if part is None:
-                    return original(*args, **kwargs)
-                with part:
-                    return original(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
+            with ASIDE, nullcontext() if part is None else part:
+                return original(*args, **kwargs)
 
         return wrapped
 

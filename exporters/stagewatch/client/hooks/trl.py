@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client._harmless import swallow
 from stagewatch.client.hooks.patching import (
     Patches,
     Plan,
@@ -135,16 +134,8 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
             self._stagewatch_tokens = tokens
             count(NAMES, tokens=max(0, tokens - before))
 
-    def operations(original: Callable[..., Any]) -> Callable[..., Any]:
-        def floating_point_ops(self: Any, inputs: Any) -> Any:
-            flops = original(self, inputs)
-            try:
-                count(NAMES, flops=flops)
-            except BaseException as error:
-                swallow("FLOPs were not recorded", error)
-            return flops
-
-        return floating_point_ops
+    def operations(flops: Any, *_: Any, **__: Any) -> None:
+        count(NAMES, flops=flops)
 
     def train(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,7 +156,7 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
     trainer = class_in(module, "Trainer")
     patches.plan(trainer, "train", train)
     if hasattr(trainer, "floating_point_ops"):
-        patches.plan(trainer, "floating_point_ops", operations)
+        patches.plan(trainer, "floating_point_ops", answered(operations))
     # All trainers compute their loss in this function, with or without a profiling context.
     patches.plan(trainer, "compute_loss_context_manager", within(before_loss))
     for name in ("evaluate", "predict", "_save_checkpoint", "save_model"):
