@@ -11,7 +11,7 @@ from typing import Any
 
 from stagewatch.client.hooks.batches import Sample
 from stagewatch.client.hooks.patching import Patches, Plan, answered, class_in, plan_timer, within
-from stagewatch.client.hooks.slime import of_function, plan_rewards, rollouts, updated
+from stagewatch.client.hooks.slime import of_function, plan_rewards, rollout, updated
 from stagewatch.client.hooks.span import Names, by_stage, count, record_value
 
 NAMES = Names(
@@ -36,9 +36,6 @@ NAMES = Names(
 )
 
 
-STAGES = "rollout", "eval_rollout"
-
-
 def _timer(module: ModuleType, patches: Patches) -> None:
     """`miles.utils.timer`: the training actors use it, and newer rollout managers."""
     plan_timer(patches, class_in(module, "Timer"), NAMES, start="start", stop="end")
@@ -47,6 +44,12 @@ def _timer(module: ModuleType, patches: Patches) -> None:
 def _of_class(_: Any, input: Any) -> tuple[bool, Any]:
     """Of `call_rollout_function(fn, input)`."""
     return input.evaluation, input.rollout_id
+
+
+def _rollouts(name: str, asked: Callable[..., tuple[bool, Any]]) -> Plan:
+    """Plans to record what the manager calls by this name."""
+    recorded = rollout(NAMES, asked, ("rollout", "eval_rollout"))
+    return lambda module, patches: patches.plan_extra(module, name, recorded, "fn")
 
 
 def _samples(module: ModuleType, patches: Patches) -> None:
@@ -90,10 +93,8 @@ def _data(module: ModuleType, patches: Patches) -> None:
 
 MODULES = {
     "miles.utils.timer": _timer,
-    "miles.rollout.base_types": rollouts(NAMES, "call_rollout_fn", of_function, STAGES),
-    "miles.rollout.inference_rollout.compatibility": rollouts(
-        NAMES, "call_rollout_function", _of_class, STAGES
-    ),
+    "miles.rollout.base_types": _rollouts("call_rollout_fn", of_function),
+    "miles.rollout.inference_rollout.compatibility": _rollouts("call_rollout_function", _of_class),
     "miles.rollout.inference_rollout.inference_rollout_common": _samples,
     "miles.rollout.sglang_rollout": _samples,
     "miles.rollout.rm_hub": plan_rewards,

@@ -14,7 +14,6 @@ from stagewatch.client import _api
 from stagewatch.client.hooks.batches import Batch, Sample
 from stagewatch.client.hooks.patching import (
     Patches,
-    Plan,
     Wrapping,
     answered,
     class_in,
@@ -90,13 +89,10 @@ def _last_part(path: Any) -> str:
     return str(path or "").rpartition(".")[2]
 
 
-def rollouts(
-    names: Names,
-    name: str,
-    asked: Callable[..., tuple[bool, Any]],
-    stages: tuple[str, str] = ("rollout", "eval"),
-) -> Plan:
-    """Plans to record a rollout and measure its batch; the manager calls it by `name`.
+def rollout(
+    names: Names, asked: Callable[..., tuple[bool, Any]], stages: tuple[str, str]
+) -> Wrapping:
+    """Record a rollout or an evaluation, which have these stages, and measure a rollout's batch.
 
     `asked` takes its arguments and says whether it evaluates, and the number of the rollout.  If
     the manager's timer has opened the stage already, this is a part of it.
@@ -116,12 +112,18 @@ def rollouts(
     def call(original: Callable[..., Any]) -> Callable[..., Any]:
         return within(stage)(within(batch)(answered(report)(original)))
 
-    return lambda module, patches: patches.plan_extra(module, name, call, "fn")
+    return call
 
 
 def of_function(_: Any, __: Any, rollout_id: Any, *___: Any, evaluation: bool) -> tuple[bool, Any]:
     """Of `call_rollout_fn(fn, args, rollout_id, data_source, evaluation=...)`."""
     return evaluation, rollout_id
+
+
+def _rollout(module: ModuleType, patches: Patches) -> None:
+    """`slime.rollout.base_types`."""
+    recorded = rollout(NAMES, of_function, ("rollout", "eval"))
+    patches.plan(module, "call_rollout_fn", recorded, "fn", "evaluation")
 
 
 def _samples(module: ModuleType, patches: Patches) -> None:
@@ -172,7 +174,7 @@ def _actor(module: ModuleType, patches: Patches) -> None:
 MODULES = {
     "slime.observability.timer": _timer,
     "slime.utils.timer": _timer,
-    "slime.rollout.base_types": rollouts(NAMES, "call_rollout_fn", of_function),
+    "slime.rollout.base_types": _rollout,
     "slime.rollout.rm_hub": plan_rewards,
     "slime.rollout.sglang_rollout": _samples,
     "slime.rollout.fully_async_rollout": _queue,
