@@ -6,6 +6,7 @@ The tests run its release 0.0.2 from PyPI; the hooks for later versions follow t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
