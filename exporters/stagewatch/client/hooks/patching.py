@@ -148,13 +148,13 @@ def answered(report: Callable[..., None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with ASIDE:
+            with _ASIDE:
                 result = await original(*args, **kwargs)
             told(result, args, kwargs)
             return result
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with ASIDE:
+            with _ASIDE:
                 result = original(*args, **kwargs)
             told(result, args, kwargs)
             return result
@@ -180,11 +180,11 @@ def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with ASIDE, made(args, kwargs):
+            with _ASIDE, made(args, kwargs):
                 return await original(*args, **kwargs)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with ASIDE, made(args, kwargs):
+            with _ASIDE, made(args, kwargs):
                 return original(*args, **kwargs)
 
         return awaited if inspect.iscoroutinefunction(original) else wrapped
@@ -232,7 +232,7 @@ class _Aside:
             step_aside(error)
 
 
-ASIDE = _Aside()
+_ASIDE = _Aside()
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:

@@ -15,7 +15,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +22,7 @@ from stagewatch.client import _api
 from stagewatch.client._harmless import step_aside, swallow
 from stagewatch.client._recorder import Recorder
 from stagewatch.client.hooks import span
-from stagewatch.client.hooks.patching import ASIDE, Patches, Wrapping, class_in
+from stagewatch.client.hooks.patching import Patches, Wrapping, class_in, within
 from stagewatch.client.hooks.span import Names, Span, by_stage
 from stagewatch.identity import RANK
 
@@ -95,24 +94,16 @@ def _begin_record(numbers: Mapping[str, Any] | None = None) -> None:
 def _part(name: str, begins: bool) -> Wrapping:
     """A call is a part of the step, or a stage; a call that `begins` a step is a stage anywhere."""
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            part = None
-            try:
-                if (begins or _api._recorder is not None) and _steps.may() and not _compiling():
-                    if begins:
-                        _steps.begin()
-                    elif name != "dataloader":
-                        _steps.end()
-                    part = Span(NAMES, name)
-            except BaseException as error:
-                swallow("a part of the step was not recorded", error)
-            with ASIDE, nullcontext() if part is None else part:
-                return original(*args, **kwargs)
+    def part(*_: Any, **__: Any) -> Span | None:
+        if (begins or _api._recorder is not None) and _steps.may() and not _compiling():
+            if begins:
+                _steps.begin()
+            elif name != "dataloader":
+                _steps.end()
+            return Span(NAMES, name)
+        return None
 
-        return wrapped
-
-    return wrap
+    return within(part)
 
 
 def _batch(original: Callable[..., Any]) -> Callable[..., Any]:
