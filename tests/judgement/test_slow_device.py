@@ -42,12 +42,13 @@ Work = Callable[[int, int, float], float]
 SHAPES = {
     shape.name: shape
     for shape in find(SLOW_SET)
-    if [one.do for one in shape.step] == ["slow", "sleep", "collective"]
-    and shape.step[1].ranks is None
-    and shape.step[1].arguments["seconds"] >= 0.5
-    and shape.world <= 8
+    if shape.name
+    in (
+        *("fifth_slower_from_start", "gpu_tenth_slower", "noisy_third"),
+        *("rare_bursts", "rotating_collections", "slow_node_hot"),
+    )
 }
-"""Those of HangBench in which a few ranks work, and then meet."""
+"""Of HangBench's in which a few ranks work, and then meet, one of each kind."""
 
 
 @dataclasses.dataclass
