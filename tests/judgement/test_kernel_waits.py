@@ -1,15 +1,13 @@
-"""What is said of waits that the kernel shows, and that a case file keeps them."""
+"""What is said of waits that the kernel shows."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.case_file import CaseFile, as_json, packed, read_all
 from stagewatch.judgement.facts import Inside, KernelWait
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
@@ -105,7 +103,6 @@ QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
     ("what", "patience"),
     [
         ({}, 60.0),
-        ({"wait_class": WaitClass.SPIN}, 180.0),
         ({"device": Device.WORKS}, 900.0),
     ],
 )
@@ -129,12 +126,3 @@ def test_the_graph_shows_who_reads_whose_pipe_across_roles() -> None:
     told = [said(wait, roles=True) for wait in waits]
     assert "rank 1 of train waits in a read of a pipe for rank 1 of rollout" in told
     assert "ranks 0, 2 of rollout wait in a read of a pipe for rank 1 of train" in told
-
-
-def test_a_case_file_keeps_what_the_kernel_showed() -> None:
-    ranks = tuple(CASES["one-asks-a-process-that-is-no-rank"].ranks("540"))
-    case = CaseFile("c", "540", [Moment(1e9, ranks)])
-    (again,) = read_all(io.BytesIO(packed(as_json(case))), "a file")
-    assert [rank.kernel_waits for rank in again.moments[0].ranks] == [
-        rank.kernel_waits for rank in ranks
-    ]
