@@ -12,7 +12,6 @@ from stagewatch.dashboards.look import ANY_IS_AMBER as ANY_IS_AMBER
 from stagewatch.dashboards.look import ANY_IS_BAD as ANY_IS_BAD
 from stagewatch.dashboards.look import GPU_HOURS as GPU_HOURS
 from stagewatch.dashboards.look import GREEN as GREEN
-from stagewatch.dashboards.look import GREY as GREY
 from stagewatch.dashboards.look import RED as RED
 from stagewatch.dashboards.look import SEVERITY_CODES as SEVERITY_CODES
 from stagewatch.dashboards.look import STAGE_COLORS as STAGE_COLORS
