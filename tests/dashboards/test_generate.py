@@ -1,10 +1,11 @@
-"""The JSON is what the content files say."""
+"""The JSON is what the content files say, and agents never load the library that writes it."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,7 +46,6 @@ def test_a_board_imports_the_sections_beside_it_and_those_of_no_other_directory(
         assert main([str(tmp_path / name)]) == 0
         generated = tmp_path / name / "generated" / "small.json"
         assert json.loads(generated.read_text()) == {"title": name}
-        assert str(tmp_path / name) not in sys.path
 
 
 def test_every_section_is_on_a_board() -> None:
@@ -55,5 +55,22 @@ def test_every_section_is_on_a_board() -> None:
     assert modules == imported
 
 
+def test_generating_leaves_the_import_path_and_the_modules_as_they_were(tmp_path: Path) -> None:
+    copy = tmp_path / "dashboards"
+    shutil.copytree(DIRECTORY, copy)
+    path = list(sys.path)
+    assert stale(copy) == []
+    assert sys.path == path
+    assert not [name for name in sys.modules if name.partition(".")[0] == "sections"]
+
+
 def test_a_directory_without_content_is_an_error(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 1
+
+
+def test_agents_do_not_load_the_library() -> None:
+    code = (
+        "import sys, stagewatch.cli, stagewatch.node, stagewatch.slurm.agent\n"
+        "assert 'grafanalib' not in sys.modules and 'stagewatch.dashboards' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -26,7 +26,7 @@ def answers(
 def test_a_heat_map_has_a_row_for_each_rank_even_without_any_work() -> None:
     panel = heat_rows("T", "D.", "max by (role, rank) (busy_ratio)", unit="percentunit")
     (target,) = panel.targets
-    assert (target["format"], target["legendFormat"]) == ("time_series", "{{role}} {{rank}}")
+    assert (target.format, target.legendFormat) == ("time_series", "{{role}} {{rank}}")
     assert panel.options["filterValues"] == {}
 
 
@@ -46,7 +46,7 @@ def test_a_distribution_counts_zero_where_no_series_lies_and_nothing_where_none_
     )
     given = {series("heat_celsius", gpu=gpu): float(each) for gpu, each in enumerate(celsius)}
     samples = {f'{{value="{value}"}}': float(count) for value, count in counts.items()}
-    answers(tmp_path, panel.targets[0]["expr"], given, samples)
+    answers(tmp_path, panel.targets[0].expr, given, samples)
 
 
 def test_shares_are_counted_at_their_tenths(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_shares_are_counted_at_their_tenths(tmp_path: Path) -> None:
     tenths = ("0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1")
     given = {series("busy_ratio", gpu=gpu): float(tenth) for gpu, tenth in enumerate(tenths)}
     samples = {f'{{value="{tenth}"}}': 1.0 for tenth in tenths}
-    answers(tmp_path, panel.targets[0]["expr"], given, samples)
+    answers(tmp_path, panel.targets[0].expr, given, samples)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from stagewatch.dashboards.panels import DATASOURCE, Json, Panel, expand, text
+from grafanalib import core
 
-SCHEMA_VERSION = 39
+from stagewatch.dashboards.modern import DATASOURCE, Dashboard, Panel, Row, Variable
+from stagewatch.dashboards.panels import expand, text
+
 COLUMNS = 24
 TAG = "stagewatch"
 _RANGES = (
@@ -65,7 +67,7 @@ def section(title: str, *panels: Panel, lacking: str = "", collapsed: bool = Fal
     """Panels under a heading; `lacking` is what a panel without data says instead of "No data"."""
     for panel in panels:
         if lacking:
-            panel.defaults.setdefault("noValue", lacking)
+            panel.field.setdefault("noValue", lacking)
     return Section(title, panels, collapsed)
 
 
@@ -77,89 +79,68 @@ def board(
     guide: str,
     variables_used: Iterable[str],
     sections: Sequence[Section],
-) -> Json:
+) -> Dashboard:
     """A whole board; `guide` is Markdown that explains how to read it."""
-    dashboards: Json = {"type": "dashboards", "title": "", "tooltip": "", "url": "", "tags": [TAG]}
-    dashboards |= {"icon": "external link", "asDropdown": False, "targetBlank": False}
-    explained = Section(
-        "How to read this board", (text("How to read this board", guide),), collapsed=True
-    )
-    return {
-        "title": title,
-        "uid": uid,
-        "id": None,
-        "version": 1,
-        "schemaVersion": SCHEMA_VERSION,
-        "description": description,
-        "tags": [TAG],
-        "editable": True,
-        "refresh": "30s",
-        "graphTooltip": 1,  # one crosshair over all panels
-        "time": {"from": "now-1h", "to": "now"},
-        "timezone": "browser",
-        "weekStart": "",
-        "fiscalYearStartMonth": 0,
-        "timepicker": {
+    dashboard: Dashboard = Dashboard(
+        title=title,
+        uid=uid,
+        description=description,
+        tags=[TAG],
+        refresh="30s",
+        graphTooltip=1,  # one crosshair over all panels
+        time=core.Time("now-1h", "now"),
+        picker={
             "refresh_intervals": ["10s", "30s", "1m", "5m", "15m", "1h"],
             "quick_ranges": [
                 {"display": name, "from": start, "to": "now"} for name, start in _RANGES
             ],
         },
-        "templating": {"list": _variables(variables_used)},
-        "annotations": {"list": _annotations()},
-        "links": [dashboards | {"keepTime": True, "includeVars": True}],
-        "panels": _lay_out([explained, *sections]),
-    }
+        templating=core.Templating(list=_variables(variables_used)),
+        annotations=core.Annotations(list=_annotations()),
+        links=[core.DashboardLink(type="dashboards", tags=[TAG], keepTime=True, includeVars=True)],
+        panels=_lay_out([_guide(guide), *sections]),
+    ).auto_panel_ids()
+    return dashboard
 
 
-def _variables(names: Iterable[str]) -> list[Json]:
+def _guide(content: str) -> Section:
+    title = "How to read this board"
+    return Section(title, (text(title, content),), collapsed=True)
+
+
+def _variables(names: Iterable[str]) -> list[Variable]:
     """The data source, the cluster, and those named, in the order of every board."""
     wanted = {"cluster", *names}
     if "node" in wanted:
         wanted.add("partition")  # the query of the nodes uses it
-    source = _variable("datasource", "Data source", "The Prometheus that scrapes the agents.")
-    source |= {"type": "datasource", "query": "prometheus", "refresh": 1}
-    return [source, *(_asked(name) for name in _VARIABLES if name in wanted)]
+    source = Variable(
+        name="datasource",
+        label="Data source",
+        description="The Prometheus that scrapes the agents.",
+        type="datasource",
+        query="prometheus",
+        refresh=1,
+    )
+    return [source, *(_variable(name) for name in _VARIABLES if name in wanted)]
 
 
-def _asked(name: str) -> Json:
-    """A variable whose values the data source knows; All stands for all of most."""
+def _variable(name: str) -> Variable:
     description, query = _VARIABLES[name]
-    label = {"job_id": "Job", "gpu": "GPU"}.get(name, name.capitalize())
-    variable = _variable(name, label, description) | {
-        "type": "query",
-        "datasource": DATASOURCE,
-        "definition": query,
-        "query": {"query": query, "refId": f"variable-{name}"},
-        "refresh": _ON_TIME_RANGE,
-        "sort": _NUMERICAL if name in ("gpu", "job_id") else _ALPHABETICAL,
-    }
-    if name == "job_id":
-        return variable
-    everything = {"text": ["All"], "value": ["$__all"]}
-    return variable | {
-        "multi": True,
-        "includeAll": True,
-        "allValue": ".*",
-        "current": everything,
-    }
+    several = name != "job_id"
+    return Variable(
+        name=name,
+        label={"job_id": "Job", "gpu": "GPU"}.get(name, name.capitalize()),
+        description=description,
+        query=query,
+        refresh=_ON_TIME_RANGE,
+        sort=_NUMERICAL if name in ("gpu", "job_id") else _ALPHABETICAL,
+        multi=several,
+        includeAll=several,
+        allValue=".*" if several else None,
+    )
 
 
-def _variable(name: str, label: str, description: str) -> Json:
-    return {
-        "name": name,
-        "label": label,
-        "description": description,
-        "hide": 0,
-        "regex": "",
-        "options": [],
-        "current": {},
-        "multi": False,
-        "includeAll": False,
-    }
-
-
-def _annotations() -> list[Json]:
+def _annotations() -> list[dict[str, Any]]:
     """The events that every panel shows: injected faults, alerts (detection) and recoveries.
 
     One for all nodes and jobs that share an event: the panels tell which.
@@ -203,7 +184,9 @@ def _annotations() -> list[Json]:
     ]
 
 
-def _annotation(name: str, expr: str, *, color: str, title: str, text: str, tags: str) -> Json:
+def _annotation(
+    name: str, expr: str, *, color: str, title: str, text: str, tags: str
+) -> dict[str, Any]:
     expr = expand(expr)
     return {
         "name": name,
@@ -227,29 +210,36 @@ def _annotation(name: str, expr: str, *, color: str, title: str, text: str, tags
     }
 
 
-def _lay_out(sections: Iterable[Section]) -> list[Json]:
-    """Rows and panels with their numbers and places; each section begins on a new line."""
-    numbers = itertools.count(1)
-    placed: list[Json] = []
+def _lay_out(sections: Iterable[Section]) -> list[Any]:
+    """Rows and panels with their places; each section begins on a new line."""
+    placed: list[Any] = []
     y = 0
     for heading in sections:
-        row: Json = {"type": "row", "title": heading.title, "collapsed": heading.collapsed}
-        row |= {"id": next(numbers), "gridPos": {"h": 1, "w": COLUMNS, "x": 0, "y": y}}
-        below = [panel | {"id": next(numbers)} for panel in _flow(heading.panels, y + 1)]
-        placed.append(row | {"panels": below if heading.collapsed else []})
-        y += 1
+        if heading.title:
+            inside = list(heading.panels) if heading.collapsed else []
+            placed.append(
+                Row(
+                    title=heading.title,
+                    gridPos=core.GridPos(h=1, w=COLUMNS, x=0, y=y),
+                    collapsed=heading.collapsed,
+                    panels=inside,
+                )
+            )
+            y += 1
+        below = _flow(heading.panels, y)
         if not heading.collapsed:
-            placed += below
-            y = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in below)
+            placed += heading.panels
+            y = below
     return placed
 
 
-def _flow(panels: Iterable[Panel], y: int) -> Iterator[Json]:
-    """The panels from left to right and line by line."""
+def _flow(panels: Iterable[Panel], y: int) -> int:
+    """Place panels left to right and line by line; returns the first free line."""
     x = height = 0
     for panel in panels:
         if x + panel.width > COLUMNS:
             x, y, height = 0, y + height, 0
-        yield panel.json() | {"gridPos": {"h": panel.rows, "w": panel.width, "x": x, "y": y}}
+        panel.gridPos = core.GridPos(h=panel.rows, w=panel.width, x=x, y=y)
         x += panel.width
         height = max(height, panel.rows)
+    return y + height

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from grafanalib._gen import DashboardEncoder
+
 SUFFIX = ".dashboard.py"
 SECTIONS = "sections"
 
@@ -24,7 +26,7 @@ def render(source: Path) -> str:
     """The JSON of the variable `dashboard` in a Python file."""
     with _importable_sections(source.parent):
         dashboard = runpy.run_path(str(source))["dashboard"]
-    return json.dumps(dashboard, indent=2, sort_keys=True) + "\n"
+    return json.dumps(dashboard, cls=DashboardEncoder, indent=2, sort_keys=True) + "\n"
 
 
 def generate(directory: Path) -> dict[Path, str]:

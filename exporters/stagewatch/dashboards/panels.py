@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from stagewatch.dashboards.look import GPU_HOURS, NEUTRAL, SEVERITIES, Threshold, threshold_json
-
-DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+from stagewatch.dashboards.modern import Panel, Target
 
 _CLUSTER = 'cluster=~"$cluster"'
 _NODE = f'{_CLUSTER}, node=~"$node"'
@@ -67,42 +66,6 @@ def above_zero(expr: str, whole: str, name: str, *, most: int = 20) -> str:
     return f'{largest} or label_replace({whole}, "node", "{name}", "", "")'
 
 
-Json = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Panel:
-    """Any panel, by the keys that Grafana itself would write."""
-
-    type: str
-    title: str
-    description: str
-    targets: list[Json]
-    defaults: Json
-    """`fieldConfig.defaults`."""
-    options: Json
-    overrides: list[Json] = field(default_factory=list)
-    transformations: list[Json] = field(default_factory=list)
-    width: int = 8
-    rows: int = 8
-
-    def json(self) -> Json:
-        """The panel without its number and its place on a board."""
-        json: Json = {
-            "type": self.type,
-            "title": self.title,
-            "description": self.description,
-            "options": self.options,
-        }
-        if self.targets:
-            json["datasource"] = DATASOURCE
-            json["fieldConfig"] = {"defaults": self.defaults, "overrides": self.overrides}
-            json["targets"] = self.targets
-        if self.transformations:
-            json["transformations"] = self.transformations
-        return json
-
-
 @dataclass(frozen=True, slots=True)
 class Query:
     """An expression (filter words allowed) and the name of its series."""
@@ -123,17 +86,17 @@ def stat(
     *,
     unit: str = "short",
     thresholds: tuple[Threshold, ...] = NEUTRAL,
-    mappings: Sequence[Json] = (),
+    mappings: Sequence[dict[str, Any]] = (),
     lacking: str = "",
     width: int = 4,
     rows: int = 4,
 ) -> Panel:
     """One number in front of a graph of its recent past; `lacking` says why there may be none."""
-    defaults = _defaults(unit, thresholds, mappings)
+    field = _field(unit, thresholds, mappings)
     if lacking:
-        defaults["noValue"] = lacking
+        field["noValue"] = lacking
     if unit in _ONE_DECIMAL:
-        defaults["decimals"] = 1
+        field["decimals"] = 1
     options = {
         "colorMode": "value",
         "graphMode": "area",
@@ -143,7 +106,7 @@ def stat(
         "textMode": "auto",
     }
     targets = _targets(queries, legend)
-    return Panel("stat", title, description, targets, defaults, options, width=width, rows=rows)
+    return _panel("stat", title, description, targets, width, rows, field, options)
 
 
 def timeseries(
@@ -166,12 +129,12 @@ def timeseries(
 
     `colors` are those of series by the last word of their legend.
     """
-    defaults = _defaults(unit, thresholds or NEUTRAL, ())
-    defaults["color"] = {"mode": "palette-classic"}
-    defaults |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
+    field = _field(unit, thresholds or NEUTRAL, ())
+    field["color"] = {"mode": "palette-classic"}
+    field |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
     if log:
-        defaults.pop("min", None)
-    defaults["custom"] = {
+        field.pop("min", None)
+    field["custom"] = {
         "drawStyle": "line",
         "fillOpacity": 30 if stack else 0,
         "lineWidth": 1,
@@ -182,7 +145,7 @@ def timeseries(
         "thresholdsStyle": {"mode": "dashed" if thresholds else "off"},
     }
     if minimum == 0 and maximum is None and not log:
-        defaults["custom"]["axisSoftMax"] = _LEAST_SCALE.get(unit, 1)
+        field["custom"]["axisSoftMax"] = _LEAST_SCALE.get(unit, 1)
     options = {
         "legend": {
             "calcs": ["lastNotNull", "max"],
@@ -195,10 +158,8 @@ def timeseries(
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     targets = _targets(queries, legend)
-    defaults["links"] = _links(targets)
-    panel = Panel(
-        "timeseries", title, description, targets, defaults, options, width=width, rows=rows
-    )
+    field["links"] = _links(targets)
+    panel = _panel("timeseries", title, description, targets, width, rows, field, options)
     panel.overrides = [
         {
             "matcher": {"id": "byRegexp", "options": f"/(^| ){word}$/"},
@@ -215,14 +176,14 @@ def state_timeline(
     queries: Queries,
     legend: str = "",
     *,
-    mappings: Sequence[Json] = (),
+    mappings: Sequence[dict[str, Any]] = (),
     thresholds: tuple[Threshold, ...] = NEUTRAL,
     width: int = 24,
     rows: int = 10,
 ) -> Panel:
     """A bar per series, coloured by its state."""
-    defaults = _defaults("none", thresholds, mappings)
-    defaults["custom"] = {"fillOpacity": 75, "lineWidth": 0, "spanNulls": False}
+    field = _field("none", thresholds, mappings)
+    field["custom"] = {"fillOpacity": 75, "lineWidth": 0, "spanNulls": False}
     options = {
         "alignValue": "left",
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
@@ -233,10 +194,8 @@ def state_timeline(
         "tooltip": {"mode": "single", "sort": "none"},
     }
     targets = _targets(queries, legend)
-    defaults["links"] = _links(targets)
-    return Panel(
-        "state-timeline", title, description, targets, defaults, options, width=width, rows=rows
-    )
+    field["links"] = _links(targets)
+    return _panel("state-timeline", title, description, targets, width, rows, field, options)
 
 
 def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Panel:
@@ -251,9 +210,9 @@ def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Pane
         "tooltip": {"mode": "single", "yHistogram": False},
         "yAxis": {"axisPlacement": "left", "reverse": False, "unit": "s"},
     }
-    defaults = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
+    field = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
     targets = _targets(expr, "{{le}}", format="heatmap")
-    return Panel("heatmap", title, description, targets, defaults, options, width=width, rows=8)
+    return _panel("heatmap", title, description, targets, width, 8, field, options)
 
 
 def distribution(
@@ -280,9 +239,9 @@ def distribution(
     )
     counted = f'(count_values("value", {rounded}) or {zeros}) and on () group({expr})'
     panel = heatmap(title, description, counted, width=width)
-    panel.targets[0]["format"] = "time_series"
-    panel.targets[0]["legendFormat"] = "{{value}}"
-    panel.defaults["unit"] = "short"
+    panel.targets[0].format = "time_series"
+    panel.targets[0].legendFormat = "{{value}}"
+    panel.field["unit"] = "short"
     panel.options["yAxis"]["unit"] = unit
     return panel
 
@@ -290,9 +249,9 @@ def distribution(
 def heat_rows(title: str, description: str, expr: str, *, unit: str, width: int = 12) -> Panel:
     """A row of colours over time for each role and rank that the expression returns."""
     panel = heatmap(title, description, expr, width=width)
-    panel.targets[0]["format"] = "time_series"
-    panel.targets[0]["legendFormat"] = "{{role}} {{rank}}"
-    panel.defaults["unit"] = unit
+    panel.targets[0].format = "time_series"
+    panel.targets[0].legendFormat = "{{role}} {{rank}}"
+    panel.field["unit"] = unit
     panel.options["filterValues"] = {}  # a rank that does no work at all is a row as well
     panel.options["yAxis"]["unit"] = "string"
     return panel
@@ -309,7 +268,7 @@ def bar_gauge(
     width: int = 8,
 ) -> Panel:
     """A bar per series, as of the end of the time range."""
-    defaults = _defaults(unit, thresholds, ()) | {"min": 0}
+    field = _field(unit, thresholds, ()) | {"min": 0}
     options = {
         "displayMode": "basic",
         "namePlacement": "auto",
@@ -320,7 +279,7 @@ def bar_gauge(
         "valueMode": "color",
     }
     targets = _targets(queries, legend, instant=True)
-    return Panel("bargauge", title, description, targets, defaults, options, width=width, rows=8)
+    return _panel("bargauge", title, description, targets, width, 8, field, options)
 
 
 def text(title: str, content: str) -> Panel:
@@ -330,7 +289,7 @@ def text(title: str, content: str) -> Panel:
         "content": content,
         "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False},
     }
-    return Panel("text", title, "How to read this board.", [], {}, options, width=24, rows=4)
+    return _panel("text", title, "How to read this board.", [], 24, 4, {}, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +300,7 @@ class Column:
     expr: str
     unit: str = "short"
     thresholds: tuple[Threshold, ...] = ()
-    mappings: tuple[Json, ...] = ()
+    mappings: tuple[dict[str, Any], ...] = ()
     decimals: int | None = None
 
 
@@ -368,7 +327,7 @@ def table(
     queries = [Query(expr) for expr in _largest(columns, order)]
     targets = _targets(queries, instant=True, format="table")
     values = {
-        f"Value #{target['refId']}": column for target, column in zip(targets, columns, strict=True)
+        f"Value #{target.refId}": column for target, column in zip(targets, columns, strict=True)
     }
     if len(columns) == 1:  # Grafana then leaves the letter out
         values["Value"] = columns[0]
@@ -393,12 +352,12 @@ def table(
         "showHeader": True,
         "sortBy": [{"displayName": name, "desc": down} for name, down in sorts],
     }
-    defaults: Json = {
+    field: dict[str, Any] = {
         "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}
     }
     if lacking:
-        defaults["noValue"] = lacking
-    panel = Panel("table", title, description, targets, defaults, options, width=width, rows=rows)
+        field["noValue"] = lacking
+    panel = _panel("table", title, description, targets, width, rows, field, options)
     panel.overrides = overrides
     panel.transformations = [
         {"id": "merge", "options": {}},
@@ -431,9 +390,9 @@ def _labels_kept(expr: str) -> list[str]:
     return kept[1].split(", ")
 
 
-def _links(targets: Sequence[Json]) -> list[dict[str, str]]:
+def _links(targets: Sequence[Target]) -> list[dict[str, str]]:
     """To the boards of the node and the job that the names of a panel's lines tell."""
-    legends = "".join(target["legendFormat"] for target in targets)
+    legends = "".join(target.legendFormat for target in targets)
     named = [label for label in _BOARD_OF if f"{{{{{label}}}}}" in legends]
     return [_link(label, f"__field.labels.{label}") for label in named]
 
@@ -444,27 +403,48 @@ def _link(label: str, value: str) -> dict[str, str]:
     return {"title": f"Open the board of the {'job' if label == 'job_id' else label}", "url": url}
 
 
+def _panel(
+    kind: str,
+    title: str,
+    description: str,
+    targets: list[Target],
+    width: int,
+    rows: int,
+    field: dict[str, Any],
+    options: dict[str, Any],
+) -> Panel:
+    return Panel(
+        kind=kind,
+        title=title,
+        description=description,
+        targets=targets,
+        width=width,
+        rows=rows,
+        field=field,
+        options=options,
+    )
+
+
 def _targets(
     queries: Queries, legend: str = "", *, instant: bool = False, format: str = "time_series"
-) -> list[Json]:
+) -> list[Target]:
     if isinstance(queries, str):
         queries = [Query(queries, legend)]
     return [
-        {
-            "datasource": DATASOURCE,
-            "editorMode": "code",
-            "expr": expand(query.expr),
-            "format": format,
-            "instant": instant,
-            "range": not instant,
-            "legendFormat": query.legend or "__auto",
-            "refId": ref,
-        }
+        Target(
+            expr=expand(query.expr),
+            legendFormat=query.legend,
+            format=format,
+            instant=instant,
+            refId=ref,
+        )
         for ref, query in zip(string.ascii_uppercase, queries, strict=False)
     ]
 
 
-def _defaults(unit: str, thresholds: tuple[Threshold, ...], mappings: Sequence[Json]) -> Json:
+def _field(
+    unit: str, thresholds: tuple[Threshold, ...], mappings: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "unit": unit,
         "color": {"mode": "thresholds"},
@@ -473,8 +453,8 @@ def _defaults(unit: str, thresholds: tuple[Threshold, ...], mappings: Sequence[J
     }
 
 
-def _cell(column: Column) -> Json:
-    properties: Json = {"unit": column.unit}
+def _cell(column: Column) -> dict[str, Any]:
+    properties: dict[str, Any] = {"unit": column.unit}
     if column.decimals is not None:
         properties["decimals"] = column.decimals
     if column.mappings:
@@ -486,11 +466,11 @@ def _cell(column: Column) -> Json:
     return properties
 
 
-def _coloured(mappings: Sequence[Json]) -> Json:
+def _coloured(mappings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"mappings": list(mappings), "custom.cellOptions": {"type": "color-text"}}
 
 
-def _override(name: str, properties: Mapping[str, Any]) -> Json:
+def _override(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "matcher": {"id": "byName", "options": name},
         "properties": [{"id": id, "value": value} for id, value in properties.items()],
