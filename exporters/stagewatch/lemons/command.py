@@ -176,22 +176,13 @@ def _span(per_hour: float) -> str:
 
 
 def _as_json(told: Told, period: Period) -> dict[str, object]:
-    return {
-        "cluster": told.cluster,
-        "start": period.start,
-        "end": period.end,
-        "nodes": _ledger_json(told.nodes, told),
-        "gpus": _ledger_json(told.gpus, told),
-    }
+    def ledger(of: Ledger) -> dict[str, object]:
+        rows = [_row_json(row, told) for row in of.rows]
+        sums = {"hours": of.hours, "interruptions": of.interruptions, "per_hour": of.per_hour}
+        return sums | {"rows": rows}
 
-
-def _ledger_json(ledger: Ledger, told: Told) -> dict[str, object]:
-    return {
-        "hours": ledger.hours,
-        "interruptions": ledger.interruptions,
-        "per_hour": ledger.per_hour,
-        "rows": [_row_json(row, told) for row in ledger.rows],
-    }
+    about = {"cluster": told.cluster, "start": period.start, "end": period.end}
+    return about | {"nodes": ledger(told.nodes), "gpus": ledger(told.gpus)}
 
 
 def _row_json(row: Row, told: Told) -> dict[str, object]:
