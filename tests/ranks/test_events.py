@@ -16,7 +16,7 @@ import stagewatch
 from stagewatch import record as layout
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.events import Event, Kind, last_events, parse_events
+from stagewatch.ranks.events import Event, Kind, parse_events
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, EVENTS_END
 from stagewatch.stages import STAGES
@@ -139,7 +139,9 @@ def test_threads_write_at_once_and_no_event_is_torn_or_lost(
     script.said("done")
     with ranks_in(record_dir) as ranks:
         (record,) = ranks.look().records
-        events = last_events(ranks, record, EVENTS)
+        copy = ranks.recording(record)
+    assert copy is not None
+    events = parse_events(copy.raw, copy.boot_ns)
     for lane in {event.lane for event in events}:
         of_lane = [event for event in events if event.lane == lane]
         entered = [event.boot_ns for event in of_lane if event.kind is Kind.ENTER]
