@@ -102,8 +102,7 @@ def test_bad_configuration_is_one_line_and_status_2(
     ("arguments", "accepted"),
     [
         (["--collector.canary.mounts", "relative"], "each an absolute path"),
-        (["--agent", "slurm", "--rest-url", "foo"], "unix:/PATH of the socket"),
-        (["--agent", "slurm", "--rest-url", "http://:6820"], "http://HOST:PORT"),
+        (["--agent", "slurm", "--sd-exporters", "foo"], "NAME:PORT"),
     ],
 )
 def test_what_the_agent_could_not_use_is_refused_before_it_starts(
