@@ -20,6 +20,7 @@ from stagewatch.judgement.words import (
     doing,
     excused,
     groups,
+    meaning,
     numbers,
     operation,
     place,
@@ -182,7 +183,7 @@ def _accusation(case: Case) -> str:
         told += f"; {they} {'do' if several else 'does'} not fit the others' {where}"
         return f"{told}{_also(others)}"
     if first.evidence not in ("awaited", "odd_one_out", "io_blocked"):
-        told += f"; {they} {MEANING[first.evidence][several]}"
+        told += f"; {they} {meaning(first, several=several)}"
     awaited = first.evidence == "awaited"
     if not (first.group or awaited):
         return f"{told}{_also(others)}"
@@ -232,7 +233,8 @@ def _first_failure(ranks: Ranks) -> str:
         return ""
     first = raised[0]
     ago = whole(first.first_failure_age_seconds or 0.0)
-    return f"{who((first,))}, {first.first_failure}, {ago} ago"
+    what = first.first_failure.removesuffix(" in idle")
+    return f"{who((first,))}, {what}, {ago} ago"
 
 
 def _stopped(ranks: Ranks, live: Ranks) -> str:

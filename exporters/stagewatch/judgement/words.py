@@ -193,6 +193,8 @@ def meaning(charge: Charge, *, several: bool) -> str:
     """What a charge says that one rank does, or several do."""
     if charge.evidence == "awaited" and not charge.group:
         return f"{'hold' if several else 'holds'} what the others wait for"
+    if charge.evidence == "left_loop_early" and charge.rank.stage == "idle":
+        return f"{'are' if several else 'is'} between two stages of the loop"
     return MEANING[charge.evidence][several]
 
 
