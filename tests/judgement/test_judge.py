@@ -92,7 +92,7 @@ def test_a_mismatch_is_told_with_what_the_others_do() -> None:
     found = verdict(job(8, SPINNING, rank_3=odd))
     assert (found.evidence, [rank.rank for rank in found.culprits]) == ("mismatch", [3])
     assert sentence(found).endswith(
-        "; it does not fit the others' all_reduce of world; 7 ranks spin"
+        "; its broadcast does not match the others' all_reduce of world; 7 ranks spin"
     )
 
 

@@ -23,6 +23,7 @@ from stagewatch.judgement.words import (
     meaning,
     numbers,
     operation,
+    own_call,
     place,
     places,
     sleeps_in,
@@ -180,7 +181,9 @@ def _accusation(case: Case) -> str:
         told += f", {call}"
     where = place(first.group, first.op)
     if first.evidence == "mismatch":
-        told += f"; {they} {'do' if several else 'does'} not fit the others' {where}"
+        own = own_call(first.rank, first.group)
+        calls = "their calls do" if several else f"its {own} does"
+        told += f"; {calls} not match the others' {where}"
         return f"{told}{_also(others)}"
     if first.evidence not in ("awaited", "odd_one_out", "io_blocked"):
         told += f"; {they} {meaning(first, several=several)}"
