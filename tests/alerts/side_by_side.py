@@ -32,11 +32,11 @@ def seconds(duration: str) -> int:
 class SideBySide:
     """A shipped test file, and `more` cases for the same rules, played in a fixed order of groups.
 
-    Groups are evaluated as they follow each other in the files, or the last one first; otherwise
-    promtool takes groups of different files in an order of its own.
+    Groups are evaluated as they follow each other in the files; otherwise promtool takes groups of
+    different files in an order of its own.
     """
 
-    def __init__(self, path: Path, more: Iterable[Test] = (), *, backwards: bool = False) -> None:
+    def __init__(self, path: Path, more: Iterable[Test] = ()) -> None:
         # As text: to promtool 0x10 are ten samples of nought, and to YAML it is sixteen.
         content = yaml.load(path.read_text(), yaml.CBaseLoader)
         files = [(path.parent / name).resolve() for name in content["rule_files"]]
@@ -44,7 +44,7 @@ class SideBySide:
         self._askers: dict[tuple[str, int], set[str]] = {}
         self._content = content | {
             "rule_files": list(map(str, files)),
-            "group_eval_order": order[::-1] if backwards else order,
+            "group_eval_order": order,
             "tests": list(self._merged([*content["tests"], *more])),
         }
 

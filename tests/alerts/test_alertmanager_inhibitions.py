@@ -2,46 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import requests
 import yaml
 
 from tests.alerts.alertmanager import SOURCE, Manager
 from tests.waiting import wait_for
-
-
-@pytest.mark.parametrize(
-    ("cause", "echo"),
-    [
-        (
-            ("SlurmNodeDown", {"severity": "critical", "node": "n1"}),
-            ("GPULost", {"severity": "critical", "node": "n1", "gpu": "3"}),
-        ),
-        (
-            ("JobLostNode", {"severity": "warning", "job_id": "540", "node": "n1"}),
-            ("StalledHeartbeat", {"severity": "warning", "job_id": "540", "role": "train"}),
-        ),
-        (
-            ("JobStalled", {"severity": "critical", "job_id": "540", "node": "n1", "rank": "5"}),
-            ("Straggler", {"severity": "warning", "job_id": "540", "node": "n2", "rank": "1"}),
-        ),
-        (
-            ("FaultInjected", {"severity": "info", "id": "x7", "node": "n1"}),
-            ("GPULost", {"severity": "critical", "node": "n1", "gpu": "3"}),
-        ),
-    ],
-    ids=["node-down", "node-of-a-job", "stall", "fault-marker"],
-)
-def test_a_cause_silences_its_echo_and_not_the_same_alert_elsewhere(
-    manager: Manager, cause: tuple[str, dict[str, str]], echo: tuple[str, dict[str, str]]
-) -> None:
-    manager.fire(cause[0], **cause[1])
-    wait_for(lambda: manager.heard.posts, "the cause to be told")
-    manager.fire(echo[0], **echo[1])
-    wait_for(lambda: manager.state(echo[0]) == "suppressed", "the echo to be silenced")
-    manager.fire("NFSSlow", severity="warning", node="n7", job_id="999")
-    wait_for(lambda: any("NFSSlow" in body for _, _, body in manager.heard.posts), "the other")
-    assert not any(f"{echo[0]}: The summary" in body for _, _, body in manager.heard.posts)
 
 
 def test_a_page_during_a_fault_goes_out_as_a_note(manager: Manager) -> None:

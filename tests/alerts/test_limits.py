@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from stagewatch.assets import site_rules
-from tests.alerts.promtool import ALERTS, check, needs_promtool, play
+from tests.alerts.promtool import ALERTS, needs_promtool, play
 from tests.alerts.rule_files import every_rule
 from tests.dashboards.boards import ROOT
 
@@ -61,23 +61,6 @@ def test_a_rule_without_the_file_of_limits_compares_with_the_same_default() -> N
         == rule.expression.count("} or on () vector")
         for rule in every_rule()
     )
-
-
-LIMITS = "  - ../limits.rules.yaml\n"
-WITH_LIMITS = {
-    file.name.removesuffix(".test.yaml"): text
-    for file in sorted((ALERTS / "tests").glob("*.test.yaml"))
-    if LIMITS in (text := file.read_text()) and file.name != "self.test.yaml"
-}
-
-
-@needs_promtool
-@pytest.mark.parametrize("subject", WITH_LIMITS)
-def test_alerts_fire_as_ever_where_the_limits_are_not_loaded(subject: str, tmp_path: Path) -> None:
-    """As in a Prometheus whose list of rules names the files one by one."""
-    alone = tmp_path / "alone.test.yaml"
-    alone.write_text(WITH_LIMITS[subject].replace(LIMITS, "").replace("- ../", f"- {ALERTS}/"))
-    check(alone)
 
 
 @needs_promtool

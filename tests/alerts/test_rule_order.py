@@ -7,14 +7,8 @@ another group records may see it as it was an interval ago.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
-import pytest
-import yaml
-
-from tests.alerts.promtool import ALERTS, group_names, needs_promtool
 from tests.alerts.rule_files import Rule, every_rule
-from tests.alerts.side_by_side import SideBySide
 
 RULES = every_rule()
 LASTING = {
@@ -181,25 +175,3 @@ def test_within_a_group_a_record_stands_before_its_readers() -> None:
         if writers and min(writer.position for writer in writers) >= rule.position
     }
     assert late == OWN_PAST.keys()
-
-
-def of_groups_that_read_each_other() -> list[Path]:
-    """The promtool tests in which the order of groups could show."""
-    pairs = reads_across_groups()
-    tests = []
-    for path in sorted((ALERTS / "tests").glob("*.test.yaml")):
-        content = yaml.load(path.read_text(), yaml.CSafeLoader)
-        files = [ALERTS / Path(name).name for name in content["rule_files"]]
-        loaded = {group for file in files for group in group_names(file)}
-        if any(loaded.issuperset(pair) for pair in pairs):
-            tests.append(path)
-    return tests
-
-
-@needs_promtool
-@pytest.mark.parametrize(
-    "path", of_groups_that_read_each_other(), ids=lambda path: path.name.partition(".")[0]
-)
-def test_alerts_are_the_same_whichever_group_is_evaluated_first(path: Path, tmp_path: Path) -> None:
-    """The last group first; `test_rules.py` has the first one first."""
-    SideBySide(path, backwards=True).check(tmp_path)

@@ -10,7 +10,6 @@ from stagewatch.judgement.judge import failed
 from tests.alerts.courses import Case, play_together
 from tests.alerts.promtool import needs_promtool, play, series
 from tests.judgement.jobs import job
-from tests.judgement.series import series_of
 
 pytestmark = needs_promtool
 
@@ -106,10 +105,13 @@ def test_the_rules_and_the_judge_give_an_exception_as_long_to_settle(
     """A mark of progress within five seconds of an exception 100 s ago is the exception's own."""
     (rank,) = job(1, {"progress_age_seconds": progress_age, "first_failure_age_seconds": 100.0})
     assert failed([rank]) is given_up
-    given = {series(name, **labels): f"{value!r}x60" for name, labels, value in series_of(rank)}
     key = {"cluster": "c", "job_id": rank.job_id, "role": rank.role}
-    name = "rl_rank_first_failure_timestamp_seconds"
-    given[series(name, **key, node="n0", rank=rank.rank)] = "20x60"
+    shown = {
+        "rl_rank_up": 1,
+        "rl_rank_progress_age_seconds": progress_age,
+        "rl_rank_first_failure_timestamp_seconds": 20,
+    }
+    given = {series(name, **key, node="n0", rank=0): f"{value}x60" for name, value in shown.items()}
     expected = {series("role:rl_given_up:ranks", **key): 1} if given_up else {}
     asked = [("role:rl_given_up:ranks", "120s", expected)]
     play(tmp_path, ["stages.rules.yaml"], given, asked, interval="2s")

@@ -15,7 +15,7 @@ from tests.hangbench.drawn import write as draw
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.recorded import Recorder, accept, cases, replay
-from tests.hangbench.results import agreement, good, markdown, write
+from tests.hangbench.results import good, markdown, write
 from tests.hangbench.score import Outcome, collect, judge
 from tests.hangbench.shape import Shape, ShapeError, bare, find, find_programs, load
 
@@ -38,11 +38,6 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--jobs", type=int, default=12, help="shapes at a time (default: 12)")
     parser.add_argument(
         "--into", type=Path, default=Path("build/hangbench"), help="folder of the results"
-    )
-    parser.add_argument(
-        "--compare",
-        action="store_true",
-        help="only see whether inspect and the rules agree, in shapes on one node",
     )
     parser.add_argument(
         "--drawn", type=int, default=0, help="play so many random shapes instead of those in files"
@@ -92,30 +87,16 @@ def _replay(directory: Path, *, accepted: bool) -> None:
 
 def _play(shapes: list[Shape], given: argparse.Namespace) -> None:
     began = time.monotonic()
-    if given.compare:
-        shapes = [shape for shape in shapes if shape.nodes == 1]
-        print(agreement(run(shapes, given.jobs, compare=True)))
-        return
     outcomes = run(shapes, given.jobs, into=given.record)
     print(f"{len(outcomes)} shapes in {(time.monotonic() - began) / 60:.0f} min")
     print(write(outcomes, given.into))
     print(f"written to {given.into}")
 
 
-def _compared(played: Played) -> bool:
-    """Whether `inspect` has looked, and the rules have judged what it saw."""
-    return played.probe is not None
-
-
-def run(
-    shapes: Sequence[Shape], jobs: int, *, compare: bool = False, into: Path | None = None
-) -> list[Outcome]:
+def run(shapes: Sequence[Shape], jobs: int, *, into: Path | None = None) -> list[Outcome]:
     """Play shapes and judge each; those that this machine cannot play are said and left out.
 
     `into`: a directory for a case file of each, written once it has been played.
-
-    With `compare`, each ends once `inspect` and the rules can be compared: before the end of its
-    watch, so that its answer says little.
     """
     for shape in shapes:
         if lack := lacks(shape):
@@ -138,14 +119,11 @@ def run(
             outcomes.append(outcome)
             if recorder:
                 recorder.add(played)
-            if compare:
-                verdict = "both agree" if outcome.agrees else "they DIFFER"
-            else:
-                as_expected = "as expected" if good(outcome) else "NOT as expected"
-                verdict = outcome.unsound or f"{outcome.answer}, {as_expected}"
+            as_expected = "as expected" if good(outcome) else "NOT as expected"
+            verdict = outcome.unsound or f"{outcome.answer}, {as_expected}"
             say(f"{outcome.name}: {verdict} ({len(outcomes)} of {len(ready)})")
-            if outcome.unsound and played.log and not compare:
+            if outcome.unsound and played.log:
                 say(f"{outcome.name} wrote: {played.log}")
 
-        play(ready, field, jobs, CORES, say, done, _compared if compare else lambda _: False)
+        play(ready, field, jobs, CORES, say, done)
     return outcomes

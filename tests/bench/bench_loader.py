@@ -18,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from tests.bench.bench_overhead import ROOT, median_interval, trl_step
 from tests.bench.table import row
 
 PROGRAMS = {
@@ -28,6 +29,9 @@ PROGRAMS = {
 }
 """With the package that it needs and the module that it is."""
 PAIRS = 12
+HOOKS = ("trl", "torch")
+"""What the loader puts into TRL."""
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:
@@ -38,21 +42,43 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
             pairs = [_pair(module, directory) for _ in range(PAIRS)]
-        without = statistics.median(plain for (plain, _), _ in pairs)
-        row(f"{what}: length", without * 1e3, "ms")
+        without = [plain for (plain, _), _ in pairs]
         added = [watched - plain for (plain, _), (watched, _) in pairs]
-        row(f"{what}: added", statistics.median(added) * 1e6, "us")
-        low, high = (edge / without for edge in median_interval(added))
-        share = statistics.median(added) / without
-        print(
-            f"{'':<52} {share:10.2%} of the step, 95 % interval {low:.2%} to {high:.2%}, "
-            f"{len(pairs)} pairs of processes",
-            flush=True,
-        )
+        _report(what, without, added, "pairs of processes")
         starts = [watched - plain for (_, plain), (_, watched) in pairs]
         row(f"{what}: added to the start, once", statistics.median(starts) * 1e3, "ms")
     if importlib.util.find_spec("trl") is not None:
-        trl_step("as under the loader", "trl", "torch")
+        _trl_step()
+
+
+def _trl_step() -> None:
+    """Pairs of steps of GRPOTrainer on a tiny model, with all that the loader hooks."""
+    with tempfile.TemporaryDirectory() as directory:
+        pairs = _last_line([sys.executable, "-m", "tests.bench.grpo_steps", *HOOKS], directory)
+    without = [pair["without"] for pair in pairs]
+    added = [pair["with"] - pair["without"] for pair in pairs]
+    _report("a step of TRL's GRPOTrainer, as under the loader", without, added, "pairs of steps")
+
+
+def _report(what: str, without: Sequence[float], added: Sequence[float], pairs: str) -> None:
+    step = statistics.median(without)
+    low, high = _median_interval(added)
+    row(f"{what}: length", step * 1e3, "ms")
+    row(f"{what}: added", statistics.median(added) * 1e6, "us")
+    print(
+        f"{'':<52} {statistics.median(added) / step:10.2%} of the step, "
+        f"95 % interval {low / step:.2%} to {high / step:.2%}, {len(added)} {pairs}",
+        flush=True,
+    )
+
+
+def _median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """A 95 % confidence interval of the median from order statistics; assumes no distribution."""
+    ordered = sorted(values)
+    half_width = 0.98 * len(ordered) ** 0.5  # 1.96 standard deviations of a fair coin's count
+    low = max(0, int(len(ordered) / 2 - half_width))
+    high = min(len(ordered) - 1, int(len(ordered) / 2 + half_width) + 1)
+    return ordered[low], ordered[high]
 
 
 _Times = tuple[float, float]
@@ -71,6 +97,13 @@ def _pair(module: str, directory: str) -> tuple[_Times, _Times]:
 
 
 def _run(command: Sequence[str], directory: str) -> _Times:
+    ends = _last_line(command, directory)
+    steps = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    return statistics.median(steps), ends[0]
+
+
+def _last_line(command: Sequence[str], directory: str) -> Any:
+    """What a program prints last, as JSON."""
     environ = os.environ | {
         "STAGEWATCH_DIR": directory,
         "PYTHONPATH": os.pathsep.join([str(ROOT / "exporters"), str(ROOT)]),
@@ -80,9 +113,7 @@ def _run(command: Sequence[str], directory: str) -> _Times:
     job = subprocess.run(
         command, env=environ, cwd=directory, capture_output=True, text=True, check=True
     )
-    ends = json.loads(job.stdout.splitlines()[-1])
-    steps = [later - earlier for earlier, later in itertools.pairwise(ends)]
-    return statistics.median(steps), ends[0]
+    return json.loads(job.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """False alarms per job-day: days of healthy jobs, looked at by the judge.
 
-Options: --jobs N of each kind, --days N of each job, --intervals 5,15,30, --kinds NAME,NAME,
---rules NAME,NAME (files of alerts, such as slow, instead of the judge).  An interrupt prints what
-has been replayed so far.  The judge looks at the parts of a job's life in which a rank may be
-overdue, rules at all of it.
+Options: --jobs N of each kind, --days N of each job, --intervals 5,15,30, --kinds NAME,NAME.  An
+interrupt prints what has been replayed so far.  The judge looks at the parts of a job's life in
+which a rank may be overdue.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagewatch.assets import assets
 from tests.bench.replay_jobs import SHAPES, script
 from tests.bench.replay_judge import NAMED, SUSPECTED, Episode, Judges
-from tests.bench.replay_rules import replay_rules
-from tests.bench.replay_series import Job, See
+from tests.bench.replay_series import Job
 from tests.hangbench.rates import poisson_bounds
 
 WORKERS = 2
@@ -58,23 +55,15 @@ class Replay:
         return list({(e.job, e.begin): (kind, e) for kind, e in critical}.values())
 
 
-def replay(task: Task, days: float, intervals: Sequence[int], rules: Sequence[Path] = ()) -> Replay:
-    """One job's days, as the judge sees them, or some rules."""
+def replay(task: Task, days: float, intervals: Sequence[int]) -> Replay:
+    """One job's days, as the judge sees them."""
     kind, number = task
     name = f"{kind.replace(' ', '-')}-{number}"
-
-    def lived(see: See) -> Job:
-        with tempfile.TemporaryDirectory(prefix="stagewatch-replay-") as directory:
-            job = Job(name, Path(directory), days, see, always=bool(rules))
-            job.live(script(SHAPES[kind], job))
-        return job
-
-    if rules:
-        job, found = replay_rules(lived, name, intervals, rules)
-    else:
-        judges = Judges(intervals)
-        job = lived(judges.see)
-        found = {one.every: one.episodes for one in judges.watched}
+    judges = Judges(intervals)
+    with tempfile.TemporaryDirectory(prefix="stagewatch-replay-") as directory:
+        job = Job(name, Path(directory), days, judges.see)
+        job.live(script(SHAPES[kind], job))
+    found = {one.every: one.episodes for one in judges.watched}
     for episode in (one for some in found.values() for one in some):
         episode.reason = job.reason(episode.begin)
     seen = {every: [(kind, one) for one in some] for every, some in found.items()}
@@ -93,17 +82,12 @@ def main(arguments: Iterable[str] = ()) -> None:
     parser.add_argument("--days", type=float, default=5.0)
     parser.add_argument("--intervals", default="5,15,30")
     parser.add_argument("--kinds", default=",".join(SHAPES))
-    parser.add_argument("--rules", default="", help="files of alerts, instead of the judge")
     parser.add_argument("--workers", type=int, default=WORKERS)
     given = parser.parse_args(list(arguments))
     intervals = tuple(int(one) for one in given.intervals.split(","))
     tasks = [(kind, number) for number in range(given.jobs) for kind in given.kinds.split(",")]
     whole = Replay(seen={every: [] for every in intervals})
-    names = given.rules.split(",") if given.rules else ()
-    rules = tuple(assets("alerts") / f"{name}.rules.yaml" for name in names)
-    if lacking := [str(file) for file in rules if not file.exists()]:
-        raise SystemExit(f"no rules in {', '.join(lacking)}")
-    one = functools.partial(replay, days=given.days, intervals=intervals, rules=rules)
+    one = functools.partial(replay, days=given.days, intervals=intervals)
     began = time.monotonic()
     with ProcessPoolExecutor(given.workers) as pool:
         try:

@@ -1,8 +1,7 @@
 """The Slurm agent on a large cluster: CPU, memory, series, scrape time, controller requests.
 
 First 10,000 nodes and 100,000 jobs as text; then, where a Slurm can be started, a real slurmctld
-with 2,000 nodes and 20,000 jobs, beside Meta's gcm and beside the commands that the text-based
-exporters issue for each scrape.  STAGEWATCH_BENCH_JOBS sets another number of real jobs.
+with 2,000 nodes and 20,000 jobs.  STAGEWATCH_BENCH_JOBS sets another number of real jobs.
 """
 
 from __future__ import annotations
@@ -104,16 +103,18 @@ def _scrape(port: int) -> tuple[list[float], str]:
 
 
 def real_cluster() -> None:
-    """The same over a real slurmctld, beside others."""
+    """The same over a real slurmctld."""
     from stagewatch_lab.slurm.keeping import Keeper
     from stagewatch_lab.slurm.services import missing
-    from tests.bench.slurm_peers import compare
+    from tests.bench.slurm_cluster import filled, measure_cycles
 
     if why := missing():
         print(f"\nA real slurmctld: not measured: {why}")
         return
     with Keeper() as keeper:
-        compare(keeper, int(os.environ.get("STAGEWATCH_BENCH_JOBS", "20000")), measure, show)
+        slurm = filled(keeper, int(os.environ.get("STAGEWATCH_BENCH_JOBS", "20000")))
+        show(measure("", slurm.env), budgets=False)
+        measure_cycles(keeper, slurm)
 
 
 if __name__ == "__main__":

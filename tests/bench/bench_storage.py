@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
-import requests
 
 from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import render
-from stagewatch.core.processes import Children
-from stagewatch.demo.stack import free_port, wait_for
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.logs import child as log_child
@@ -77,7 +73,7 @@ def main() -> None:
     """Print the share of a core that each collector takes at its default interval."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        _nfs(directory, stack.enter_context(Children()))
+        _nfs(directory)
         _logs(directory)
         ranks = stack.enter_context(_busy_node())
         look = ProcessFamilies(ranks, Procfs(), fresh_for=0.0, clock=lambda: 0.0)
@@ -99,7 +95,7 @@ def main() -> None:
         _measure(
             "blocked_tasks", BlockedTasksCollector(still, Procfs()), SPECS["blocked_tasks"], 0.1
         )
-        _measure("processes", ProcessesCollector(still, PROC, files), SPECS["processes"], 0.1)
+        _measure("processes", ProcessesCollector(still, PROC), SPECS["processes"], 0.1)
         _measure("io", IoCollector(PROC, Path("/sys")), SPECS["io"], 0.1)
 
 
@@ -127,8 +123,8 @@ def _measure(name: str, collector: Collector, interval: float, budget: float) ->
     return cost
 
 
-def _nfs(directory: Path, children: Children) -> None:
-    """The same 200 mounts for this collector and, where it is installed, node_exporter."""
+def _nfs(directory: Path) -> None:
+    """Mounts of many servers in one file."""
     process = directory / "1"
     process.mkdir()
     (directory / "self").symlink_to("1")
@@ -148,39 +144,14 @@ def _nfs(directory: Path, children: Children) -> None:
         )
     )
     collector = NfsCollector(directory / "self" / "mountstats")
-    series = sum(map(len, collector.collect().families.values()))
-    cost = _measure(f"nfs, {MOUNTS} mounts", collector, SPECS["nfs"], 1.0)
-    program = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
-    if program is None:
-        print("  node_exporter is not installed, so there is nothing to compare with")
-        return
-    port = free_port()
-    peer = children.start(
-        [program, f"--path.procfs={directory}", "--collector.disable-defaults",
-         "--collector.mountstats", f"--web.listen-address=127.0.0.1:{port}"],
-    )  # fmt: skip
-
-    def scrape() -> str:
-        try:
-            return requests.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
-        except requests.ConnectionError:
-            return ""
-
-    wait_for(lambda: "node_mountstats" in scrape(), 60)
-    theirs = scrape().count("\nnode_mountstats")
-    before = sum(psutil.Process(peer.pid).cpu_times()[:2])
-    for _ in range(ROUNDS):
-        scrape()
-    used = (sum(psutil.Process(peer.pid).cpu_times()[:2]) - before) / ROUNDS
-    row("  series of node_exporter over the same file", theirs / series, "times")
-    row("  CPU of node_exporter for a scrape, to a collection", used / cost, "times")
+    _measure(f"nfs, {MOUNTS} mounts", collector, SPECS["nfs"], 1.0)
 
 
 def _logs(directory: Path) -> None:
     """One reading after a burst, and one of a log that grows as usual."""
     log = directory / "train.log"
     log.touch()
-    arguments = {"pattern": str(log), "patterns": [], "line_labels": "", "max_files": MOST_FILES}
+    arguments = {"pattern": str(log), "patterns": [], "max_files": MOST_FILES}
     arguments["max_bytes"] = MOST_BYTES
     kept: list[Any] = [None]
     report = SimpleNamespace(phase=lambda name: None, keep=lambda left: kept.__setitem__(0, left))

@@ -1,8 +1,8 @@
-"""GRPOTrainer's steps with and without the hook, for `bench_overhead`; prints pairs of CPU times.
+"""GRPOTrainer's steps with and without the hook, for `bench_loader`; prints pairs of CPU times.
 
 The hooks that are named are put in and taken out before a step's clock starts, so that both kinds
 of step run in one process, on one model, in random order.  Without a name, steps run as they are,
-for `bench_loader`, and nothing of stagewatch is imported here.
+and nothing of stagewatch is imported here.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import sys
 import urllib.request
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,11 @@ import yaml
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
-from tests.deploy.engine import ROOT, need
-from tests.deploy.store import Pages, Prometheus, Server
+from tests.deploy.engine import ROOT
+from tests.deploy.store import Server
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
-PAGE = """\
-rl_judge_jobs 1
-rl_job_culprit{cluster="a",node="n7",job_id="540",rank="3",evidence="awaited"} 1
-"""
 FILES = [
     ROOT / "deploy" / "prometheus" / "prometheus.yml",
     *sorted((ROOT / "deploy" / "scale").glob("*.yml")),
@@ -48,24 +43,6 @@ def test_the_judge_is_scraped_at_the_shortest_interval_and_keeps_its_labels(name
     assert judge["honor_labels"] is True
     assert judge.get("scrape_interval", usual) == agents.get("scrape_interval", usual)
     assert not any(job.get("honor_labels") for job in jobs.values() if job is not judge)
-
-
-def test_a_culprit_keeps_its_cluster_and_its_node(children: Children, tmp_path: Path) -> None:
-    need("prometheus")
-    text = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text()
-    with closing(Pages({"/metrics": lambda: PAGE})) as pages:
-        configuration = yaml.safe_load(text.replace("judge:9949", pages.address))
-        jobs = configuration["scrape_configs"]
-        [job] = [job for job in jobs if job["job_name"] == "stagewatch-judge"]
-        job["scrape_interval"] = job["scrape_timeout"] = "1s"
-        text = str(yaml.safe_dump({"scrape_configs": [job]}))
-        server = Prometheus(children, tmp_path / "prometheus", text)
-        [culprit] = wait_for(lambda: server.query("rl_job_culprit"), "the culprit")
-        [alive] = server.query("rl_judge_jobs")
-    expected = {"cluster": "a", "node": "n7", "job_id": "540", "rank": "3", "evidence": "awaited"}
-    own = {"job": "stagewatch-judge", "instance": pages.address}
-    assert culprit["metric"] == {"__name__": "rl_job_culprit", **expected, **own}
-    assert alive["metric"] == {"__name__": "rl_judge_jobs", "cluster": "compose", **own}
 
 
 def test_a_judge_whose_prometheus_is_away_is_healthy_and_says_what_it_lacks(

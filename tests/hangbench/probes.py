@@ -33,8 +33,6 @@ class Probe:
     began: float
     ended: float = 0.0
     """Unix seconds between which `inspect` looked."""
-    stood: bool = True
-    """Whether it named the same ranks when it looked again after LAG_SECONDS."""
     stalled: bool = False
     culprits: set[tuple[str, int]] = field(default_factory=set)
     """Role and rank of those that `inspect` names."""
@@ -49,24 +47,16 @@ class Probe:
 
 
 def probe(job_id: str, directories: Sequence[tuple[Path, Path]], pids: Mapping[int, int]) -> Probe:
-    """Have `inspect` look at each node twice, by the directories of its records and of its agent's
+    """Have `inspect` look at each node, by the directories of its records and of its agent's
     incidents, and py-spy at each process."""
-    seen = _look(job_id, directories)
-    seen.outsiders -= set(pids.values())
-    for rank, pid in pids.items():
-        if found := stack(pid):
-            seen.stacks[rank] = found
-    time.sleep(max(0.0, seen.ended + LAG_SECONDS - time.time()))
-    again = _look(job_id, directories)
-    seen.stood = bool(again.problem) or again.culprits == seen.culprits
-    return seen
-
-
-def _look(job_id: str, directories: Sequence[tuple[Path, Path]]) -> Probe:
     seen = Probe(began=time.time())
     for record_dir, incident_dir in directories:
         _inspect(seen, job_id, record_dir, incident_dir)
     seen.ended = time.time()
+    seen.outsiders -= set(pids.values())
+    for rank, pid in pids.items():
+        if found := stack(pid):
+            seen.stacks[rank] = found
     return seen
 
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tests.hangbench.probes import LAG_SECONDS
 from tests.hangbench.rates import shown
 from tests.hangbench.score import INNOCENT, RIGHT, SILENT, STRANGER, Outcome
 from tests.hangbench.shape import server_number
@@ -40,7 +39,7 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
         _shapes("Not as expected", wrong),
         _faults(faults),
         _healthy(healthy),
-        agreement(counted),
+        _agreement(counted),
         _detectors(counted),
         _shapes("As expected", [one for one in counted if good(one)]),
     ]
@@ -95,7 +94,7 @@ def _healthy(healthy: Sequence[Outcome]) -> str:
     return "\n".join(rows)
 
 
-def agreement(some: Sequence[Outcome]) -> str:
+def _agreement(some: Sequence[Outcome]) -> str:
     """How often `inspect` and the rules gave the same answer, and where they did not."""
     compared = [one for one in some if one.agrees is not None]
     changed = sum(len(one.rules_named) > 1 for one in compared)
@@ -107,11 +106,6 @@ def agreement(some: Sequence[Outcome]) -> str:
     lines += [
         f"- {one.name}: `inspect` names {_ranks(one.inspect_named)}, the rules "
         + " or ".join(map(_ranks, one.rules_named))
-        + (
-            ""
-            if one.inspect_stood
-            else f"; {LAG_SECONDS:.0f} s later `inspect` names others itself"
-        )
         for one in compared
         if not one.agrees
     ]

@@ -215,8 +215,6 @@ class Outcome:
     inspect: str
     """Its grade or level; empty where it was not asked."""
     inspect_named: list[int]
-    inspect_stood: bool
-    """Whether `inspect` gave the same answer twice; else the job was changing meanwhile."""
     rules_named: list[list[int]]
     """All answers of the rules from when `inspect` began until they had judged what it saw; none
     where nobody can compare, as of a job on two nodes, of which `inspect` sees one at a time."""
@@ -311,7 +309,6 @@ def outcome(name: str, truth: Truth, seen: Seen) -> Outcome:
         early=seen.early,
         inspect="",
         inspect_named=[],
-        inspect_stood=True,
         rules_named=[],
         inspect_problem="",
     )
@@ -333,7 +330,6 @@ def _inspected(
     named = frozenset(process(played, role, rank) for role, rank in look.culprits)
     named |= outsiders(played, look.outsiders)
     scored.inspect_named, scored.inspect_problem = sorted(named), look.problem
-    scored.inspect_stood = look.stood
     if played.shape.healthy:
         scored.inspect = SUSPECTED if look.stalled else SILENT
     else:

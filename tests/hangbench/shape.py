@@ -47,7 +47,7 @@ HEAD = _words(
     "world nodes jitter steps watch cores blind_spot groups role server absent init step beside "
     "final expect slow program arguments"
 )
-FIRST_THREAD = _words("collective wait send recv ddp init_group destroy reform finish")
+FIRST_THREAD = _words("collective wait send recv ddp init_group reform finish")
 """Actions of the first thread of a rank alone."""
 LEVELS = ("must", "may", "must not")
 WORLD = "world"

@@ -68,14 +68,12 @@ def _slow(slow: Sequence[SlowOutcome]) -> str:
             groups.append((f"{what}: {value}", [one for one in must if key(one) == value]))
     groups.append(("need not be named", [one for one in slow if not one.must]))
     rows = ["### Slow shapes", "", "| | told within 2 min | within 10 min | median | "
-            "innocents named | `Straggler`: told, innocents |", "| --- " * 6 + "|"]  # fmt: skip
+            "innocents named |", "| --- " * 5 + "|"]  # fmt: skip
     for name, some in groups:
         told = sorted(one.told_after for one in some if one.told_after is not None)
-        old = sum(one.old_after is not None for one in some)
         cells = [_rate(some, lambda one, m=m: within(one, m)) for m in MINUTES]  # type: ignore[misc]
         cells.append(f"{told[len(told) // 2]:.0f} s" if told else "–")
         cells.append(_rate(some, lambda one: bool(one.false)))
-        cells.append(f"{old}, {sum(bool(one.old_false) for one in some)} of {len(some)}")
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
 

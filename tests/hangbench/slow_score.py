@@ -18,8 +18,6 @@ NAMES = ("SlowRank", "SlowNode")
 """Alerts that name who is slow."""
 ROTATES = "SlownessRotates"
 """The alert that another rank is slow each step, which names nobody."""
-OLD = "Straggler"
-"""The alert of a rank that is slow in the step under way, which is judged beside these."""
 STEP_SECONDS = 5.0
 POLL_SECONDS = 10.0
 APART_SECONDS = 30.0
@@ -48,9 +46,9 @@ class Heard:
     pages: list[str] = field(default_factory=list)
     """Names of critical alerts of the job."""
 
-    def named(self, alerts: Iterable[str] = NAMES) -> dict[float, frozenset[int]]:
+    def named(self) -> dict[float, frozenset[int]]:
         """The processes named, by each time at which that changed."""
-        some = [one for one in self.spells if one.alert in alerts]
+        some = [one for one in self.spells if one.alert in NAMES]
         changes = {time for one in some for time in (one.begin, one.end + STEP_SECONDS)}
         return {
             when: frozenset().union(*(one.ranks for one in some if one.begin <= when <= one.end))
@@ -64,7 +62,7 @@ def collect(api: PrometheusApi, played: Played) -> Heard:
     tracks = api.query_range(firing, played.began, played.ended, STEP_SECONDS)
     heard = Heard(pages=sorted({t.labels["alertname"] for t in tracks if _critical(t.labels)}))
     for track in tracks:
-        if track.labels["alertname"] in (*NAMES, ROTATES, OLD):
+        if track.labels["alertname"] in (*NAMES, ROTATES):
             heard.spells += spells(track, named_by(track, played))
     return heard
 
@@ -198,9 +196,6 @@ class SlowOutcome:
     """Each spell in which somebody was named wrongly: alert, processes, seconds after the begin."""
     rotates_after: float | None
     pages: list[str]
-    old_after: float | None
-    old_false: int
-    """The same of the alert `Straggler`."""
 
 
 def judge(played: Played, heard: Heard) -> SlowOutcome:
@@ -211,7 +206,7 @@ def judge(played: Played, heard: Heard) -> SlowOutcome:
     measured = slowness(played)
     turns = [one.begin for one in heard.spells if one.alert == ROTATES]
     rotates_after = _after(min(turns, default=0.0), played)
-    told = _told(heard, played, NAMES)
+    told = _told(heard, played)
     rotates = shape.expect.rotates == "must"
     return SlowOutcome(
         name=shape.name,
@@ -233,28 +228,26 @@ def judge(played: Played, heard: Heard) -> SlowOutcome:
         told_after=rotates_after if rotates else told,
         false=[
             f"{one.alert} {sorted(one.ranks)} {one.begin - played.began:.0f} s"
-            for one in wrong(heard, played, NAMES)
+            for one in wrong(heard, played)
         ],
         rotates_after=rotates_after,
         pages=heard.pages,
-        old_after=_told(heard, played, (OLD,)),
-        old_false=len(wrong(heard, played, (OLD,))),
     )
 
 
-def wrong(heard: Heard, played: Played, alerts: Iterable[str]) -> list[Spell]:
+def wrong(heard: Heard, played: Played) -> list[Spell]:
     """Spells that name somebody who is not slow, or not yet."""
     allowed: frozenset[int] = frozenset().union(*answers(played))
     return [
         one
         for one in heard.spells
-        if one.alert in alerts and one.ranks and (one.ranks - allowed or one.end < played.triggered)
+        if one.alert in NAMES and one.ranks and (one.ranks - allowed or one.end < played.triggered)
     ]
 
 
-def _told(heard: Heard, played: Played, alerts: Iterable[str]) -> float | None:
+def _told(heard: Heard, played: Played) -> float | None:
     """Seconds until exactly the right ones were named."""
-    for when, named in heard.named(alerts).items():
+    for when, named in heard.named().items():
         if named and named in answers(played) and when >= played.triggered:
             return _after(when, played)
     return None

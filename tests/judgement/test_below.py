@@ -9,10 +9,13 @@ import pytest
 
 from stagewatch.judgement.below import WITNESSES
 from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import Verdict, judge
-from stagewatch.judgement.wait_words import said
+from stagewatch.judgement.sentence import sentence
+from stagewatch.judgement.wait_words import label, said
 from stagewatch.judgement.waits import waits_of
 from stagewatch.ranks.nccl.layout import FLIGHT_RECORDER, PLUGIN, RAS, Communicator
+from tests.judgement.cases import CASES
 from tests.judgement.jobs import PARKED, SPINNING, job
 
 BEGUN, LATE = ("begun", 220), ("idle", 219)
@@ -120,3 +123,19 @@ def test_who_is_behind_because_it_waits_in_another_group_is_innocent() -> None:
         for rank in pair
     ]
     assert [one[:2] for one in named(verdict_on(ranks))] == [(4, "not_launched")]
+
+
+def test_a_proxy_that_waits_for_bytes_is_told_with_the_device() -> None:
+    ranks = CASES["the-network-loses-what-one-sends"].ranks("540")
+    found = judge(ranks)
+    waits = told(found[0])
+    assert "all_reduce 220 (rank 4's proxy waits for its bytes over mlx5_2) of world" in (
+        sentence(found[0])
+    )
+    assert (
+        "rank 4's proxy waits in all_reduce 220 of world for bytes of rank 3 over mlx5_2 "
+        "(NCCL's profiler plugin)"
+    ) in waits
+    (finding,) = findings_of(found, ranks)
+    assert "rank 3 does not exchange the bytes that the others wait for" in finding.headline
+    assert all(label(wait)[1] for wait in waits_of(found))

@@ -110,12 +110,6 @@ def test_the_numbers_that_are_not_here_are_told() -> None:
     )
 
 
-def test_nobody_is_named_where_all_have_come_and_do_the_same() -> None:
-    found = verdict(job(8, SPINNING))
-    assert (found.stalled, found.evidence, found.culprits) == (True, "group_only", ())
-    assert "no rank stands out" in sentence(found)
-
-
 def test_several_culprits_are_all_named() -> None:
     ranks = job(12, SPINNING, **{f"rank_{rank}": LEFT for rank in range(5)})
     assert named(ranks) == ("left_loop_early", [0, 1, 2, 3, 4])
@@ -203,10 +197,6 @@ def test_roles_and_jobs_are_judged_apart() -> None:
         "job 540 (train)",
         "job 541",
     ]
-
-
-def test_an_empty_node_has_no_verdict() -> None:
-    assert judge([]) == []
 
 
 facts = st.builds(

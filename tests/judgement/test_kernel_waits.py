@@ -1,16 +1,14 @@
-"""What is said of waits that the kernel shows, and that a case file keeps them."""
+"""What is said of waits that the kernel shows."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.case_file import CaseFile, as_json, packed, read_all
-from stagewatch.judgement.facts import KernelWait
+from stagewatch.judgement.facts import Inside, KernelWait
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import Shown
@@ -59,6 +57,22 @@ def test_a_process_is_told_where_those_who_wait_for_it_are_waited_for_by_another
     }
 
 
+def test_a_rank_at_work_is_named_where_others_wait_for_whoever_waits_for_it() -> None:
+    """An engine waits for its first worker, that in a collective for one whose GPU works."""
+    late = replace(HEALTHY, progress_age_seconds=400.0, group_sizes={"world": 3})
+    inside = {"world": Inside("all_reduce", 400.0, None, None)}
+    waits = [
+        replace(late, pid=n + 2, rank=n, role="rollout", collectives={"world": 9}, inside=inside)
+        for n in range(2)
+    ]
+    works = replace(
+        late, pid=4, rank=2, role="rollout", collectives={"world": 8}, device=Device.WORKS
+    )
+    engine = replace(late, role="engine", pid=1, kernel_waits=(KernelWait("a lock", "rollout", 0),))
+    charges = [one for verdict in judge([engine, *waits, works]) for one in verdict.charges]
+    assert [(one.rank.role, one.rank.rank) for one in charges] == [("rollout", 2)]
+
+
 def test_of_a_circle_through_roles_nobody_is_sure() -> None:
     verdicts = judge(ranks_of("one-asks-a-frontend-that-waits-for-all-who-wait-for-it"))
     charges = [charge for verdict in verdicts for charge in verdict.charges]
@@ -89,7 +103,6 @@ QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
     ("what", "patience"),
     [
         ({}, 60.0),
-        ({"wait_class": WaitClass.SPIN}, 180.0),
         ({"device": Device.WORKS}, 900.0),
     ],
 )
@@ -113,12 +126,3 @@ def test_the_graph_shows_who_reads_whose_pipe_across_roles() -> None:
     told = [said(wait, roles=True) for wait in waits]
     assert "rank 1 of train waits in a read of a pipe for rank 1 of rollout" in told
     assert "ranks 0, 2 of rollout wait in a read of a pipe for rank 1 of train" in told
-
-
-def test_a_case_file_keeps_what_the_kernel_showed() -> None:
-    ranks = tuple(CASES["one-asks-a-process-that-is-no-rank"].ranks("540"))
-    case = CaseFile("c", "540", [Moment(1e9, ranks)])
-    (again,) = read_all(io.BytesIO(packed(as_json(case))), "a file")
-    assert [rank.kernel_waits for rank in again.moments[0].ranks] == [
-        rank.kernel_waits for rank in ranks
-    ]

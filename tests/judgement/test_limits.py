@@ -9,7 +9,6 @@ import pytest
 
 from stagewatch.judgement.limits import (
     MIN_SECONDS,
-    STILL_SECONDS,
     UNTAUGHT_SECONDS,
     Limits,
     Shown,
@@ -23,14 +22,6 @@ def taught(stage: str, *gaps: int, recent: float = 0.0) -> dict[str, Shown]:
     """A stage that has shown so many gaps, by bucket."""
     counts = tuple(gaps) + (0,) * (BUCKETS - len(gaps))
     return {stage: Shown(sum(gaps), quantile(counts, 0.99), recent, recent)}
-
-
-def test_a_stage_that_was_never_seen_has_the_least_budget() -> None:
-    young = taught("train")
-    assert budget_seconds(young, "train", still=False) == UNTAUGHT_SECONDS
-    assert budget_seconds(young, "rollout", still=True) == UNTAUGHT_SECONDS
-    assert budget_seconds(young, "checkpoint", still=False) == 900.0
-    assert budget_seconds(young, "checkpoint", still=True) == STILL_SECONDS
 
 
 def test_a_stage_is_taught_after_three_gaps() -> None:
@@ -58,12 +49,6 @@ def test_the_first_gap_is_heard_until_the_stage_is_taught() -> None:
     assert budget_seconds({"train": first}, "train", still=False) == 150.0
     later = dataclasses.replace(first, gaps=9)
     assert budget_seconds({"train": later}, "train", still=False) == MIN_SECONDS
-
-
-def test_stages_that_are_long_by_nature_are_given_less_while_a_rank_is_still() -> None:
-    assert budget_seconds(taught("eval", 100), "eval", still=False) == 1800.0
-    assert budget_seconds(taught("eval", 100), "eval", still=True) == STILL_SECONDS
-    assert budget_seconds(taught("checkpoint", *[0] * 16, 100), "checkpoint", still=True) > 900
 
 
 def test_gaps_beyond_the_last_bound_count_as_that() -> None:

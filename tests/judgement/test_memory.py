@@ -160,7 +160,7 @@ def test_a_judge_that_starts_later_says_the_same() -> None:
     stopped = [dataclasses.replace(rank, wait_class=WaitClass.STOPPED) for rank in HUNG]
     moments = [*every(5, 100, HUNG), *(at(s, stopped) for s in range(105, 120, 5))]
     moments += [at(second, HUNG) for second in range(120, 400, 5)]
-    for first in range(0, len(moments), 7):
+    for first in range(0, len(moments), 20):
         looks = Course()
         for place, moment in enumerate(moments[first:]):
             (state,) = looks.look(moment)

@@ -42,12 +42,13 @@ Work = Callable[[int, int, float], float]
 SHAPES = {
     shape.name: shape
     for shape in find(SLOW_SET)
-    if [one.do for one in shape.step] == ["slow", "sleep", "collective"]
-    and shape.step[1].ranks is None
-    and shape.step[1].arguments["seconds"] >= 0.5
-    and shape.world <= 8
+    if shape.name
+    in (
+        *("fifth_slower_from_start", "gpu_tenth_slower", "noisy_third"),
+        *("rare_bursts", "rotating_collections", "slow_node_hot"),
+    )
 }
-"""Those of HangBench in which a few ranks work, and then meet."""
+"""Of HangBench's in which a few ranks work, and then meet, one of each kind."""
 
 
 @dataclasses.dataclass
@@ -195,9 +196,8 @@ def test_slow_shapes_are_judged_on_a_device_as_on_gloo(played: Played, name: str
         assert found == truth
 
 
-@pytest.mark.parametrize("factor", [1.2, 1.5])
-def test_a_slow_host_is_named_as_on_gloo(played: Played, factor: float) -> None:
-    course = Course(slower(factor))
+def test_a_slow_host_is_named_as_on_gloo(played: Played) -> None:
+    course = Course(slower(1.2))
     on_device, on_gloo = (played(course, device) for device in (True, False))
     assert ever(on_device) == ever(on_gloo) == {3}
 
@@ -206,7 +206,7 @@ def test_a_slow_host_is_named_as_on_gloo(played: Played, factor: float) -> None:
 
     assert first(on_device) <= first(on_gloo) + 1
     told = on_device[MINUTES * 4 - 1].ranks
-    assert [one.ratio for one in told.values()] == [pytest.approx(factor, rel=0.05)]
+    assert [one.ratio for one in told.values()] == [pytest.approx(1.2, rel=0.05)]
 
 
 def test_nobody_is_named_where_all_work_alike(played: Played) -> None:

@@ -30,9 +30,7 @@ HOUR = Hour(step_seconds=15.0, steps=240, best_seconds=10.0)
     [
         (HOUR, "best_hours"),
         (replace(HOUR, step_seconds=12.0), None),
-        (replace(HOUR, step_seconds=12.2), "best_hours"),
         (replace(HOUR, steps=6), None),  # one step at each end of the hour may be cut off
-        (replace(HOUR, steps=7), "best_hours"),
         (replace(HOUR, growth=1.3), None),  # its sequences are longer
         (replace(HOUR, best_seconds=None), None),
         (replace(HOUR, best_seconds=15.0, earlier_seconds=10.0), "earlier_runs"),
@@ -49,7 +47,6 @@ def test_a_job_is_slow_beside_its_best_hours_or_earlier_runs(hour: Hour, told: s
     [
         ([10.0, 10.0], None),
         ([10.0, 10.0, 11.0], 10.0),
-        ([10.0, 11.0, 12.0], 11.0),
         ([10.0, 15.0, 20.0], None),  # they differ
     ],
 )
@@ -67,14 +64,12 @@ def test_quantiles_are_those_of_promql() -> None:
     ("lost", "told"),
     [
         ({("train", "work"): 5.0}, [Cause("work", "train", 1.0)]),
-        ({("train", "work"): 2.5, ("rollout", "work"): 2.5}, []),
         (
             {("train", "waiting"): 2.0, ("rollout", "waiting"): 2.0, ("train", "work"): 1.0},
             [Cause("waiting", "", 0.8)],
         ),
         ({("train", "work"): 5.0, ("", "data"): 4.0}, [Cause("data", "", 0.8)]),
         ({("train", "waiting"): 5.0, ("", "device"): 4.0}, [Cause("device", "", 0.8)]),
-        ({("train", "waiting"): 5.0, ("", "device"): 1.0}, [Cause("waiting", "", 0.8)]),
     ],
 )
 def test_the_cause_is_what_most_of_the_lost_time_went_to(

@@ -114,10 +114,6 @@ def test_a_single_pause_of_one_rank_is_not_slowness(watched: Watched) -> None:
     assert ever(watched(MadeUp(4, 40).works(pausing).steps(ended))) == set()
 
 
-def test_nor_is_one_in_steps_without_numbers(watched: Watched) -> None:
-    assert ever(watched(MadeUp(4, 40).works(pausing))) == set()
-
-
 def test_pauses_of_all_ranks_excuse_no_slow_one(watched: Watched) -> None:
     """Every fifth tick two of 15 s begin in which all ranks wait for rollouts."""
 
@@ -188,10 +184,6 @@ def test_slowness_that_rotates_by_the_half_minute_is_told_and_names_nobody(
     assert ever(looks) == set()
 
 
-def test_it_is_not_where_it_costs_less_than_a_tenth_of_the_time(watched: Watched) -> None:
-    assert rotated(watched(MadeUp(8, 60).works(turning(1.4)))) == []
-
-
 def by_step(own: list[tuple[float, float, int]], ranks: int = 8) -> MadeUp:
     """Ranks whose steps differ within each tick."""
     work = sum(work * count for _, work, count in own)
@@ -207,25 +199,6 @@ def test_another_rank_that_is_slow_each_step_is_told(watched: Watched) -> None:
     (turn,) = looks[first].turns.values()
     assert turn.cost == pytest.approx(0.25 / 0.8, rel=1e-3)
     assert ever(looks) == set()
-
-
-@pytest.mark.parametrize(
-    ("own", "ranks"),
-    [
-        pytest.param([(0.8, 0.57, 2), (0.8, 0.5, 14)], 8, id="less than a tenth of the step"),
-        pytest.param(
-            [(0.8, 0.75, 2), (0.8, 0.5, 14), (0.55, 0.5, 4)], 8, id="in four of five steps"
-        ),
-        pytest.param([(0.8, 0.75, 8), (0.8, 0.5, 8)], 2, id="two ranks"),
-        pytest.param(
-            [(1.0, work, 4) for work in (0.4, 0.5, 0.6, 0.9)], 8, id="all differ in each step"
-        ),
-    ],
-)
-def test_of_these_nothing_is_told(
-    own: list[tuple[float, float, int]], ranks: int, watched: Watched
-) -> None:
-    assert rotated(watched(by_step(own, ranks))) == []
 
 
 def test_nor_of_rare_long_steps_of_all_ranks(watched: Watched) -> None:

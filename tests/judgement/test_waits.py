@@ -24,11 +24,6 @@ def sentences(name: str) -> list[str]:
             "7 ranks (0-4, 6-7) wait in all_reduce 220 of world for rank 5, which has entered 219",
         ),
         (
-            "one-in-an-earlier-collective",
-            "7 ranks (0-4, 6-7) wait in all_reduce 220 of world for rank 5, which is still in "
-            "all_reduce 219 of world",
-        ),
-        (
             "never-came-to-the-making-of-groups",
             "ranks 0, 1, 3 wait in init_process_group 1 of init for rank 2, which has entered none",
         ),
@@ -53,20 +48,11 @@ def sentences(name: str) -> list[str]:
             "rank 0 waits in a send for rank 1, which left 1 min ago",
         ),
         (
-            "a-send-to-one-who-is-not-here",
-            "rank 1 sends to rank 7, which is not in sight",
-        ),
-        (
             "members-missing",
             "6 ranks (0-5) wait in all_reduce 220 of world for 2 members that are not in sight "
             "(6, 7)",
         ),
-        (
-            "one-gone",
-            "7 ranks (0-4, 6-7) wait in all_reduce 220 of world for rank 5, which has died",
-        ),
         ("all-in-calls", "ranks 0, 1, 2, 3 are inside calls of search, for up to 6 min 40 s"),
-        ("all-inside", "8 ranks (0-7) are in all_reduce 220 of world with all its members"),
         (
             "in-a-stage-of-its-own",
             "7 ranks (0-4, 6-7) stand still and may wait for rank 5; nobody sees what for",
@@ -80,10 +66,6 @@ def sentences(name: str) -> list[str]:
             "a-role-that-has-died-is-missed",
             "rank 0 of train waits in broadcast 1 of weights for ranks 0, 1 of rollout, which have "
             "died",
-        ),
-        (
-            "left-the-loop-beside-a-livelock",
-            "rank 0 of train stands still and may wait for rank 1 of rollout; nobody sees what for",
         ),
     ],
 )

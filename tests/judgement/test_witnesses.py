@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import promql_parser
-import pytest
-
 from stagewatch.judgement.slow_watch import SlowWatch
-from stagewatch.judgement.witnesses import WITNESSES, Witness, said
+from stagewatch.judgement.witnesses import WITNESSES, said
 from tests.alerts.promtool import needs_promtool, series
 from tests.dashboards.boards import ROOT
 from tests.judgement.promtool_queries import PromtoolQueries
@@ -107,12 +104,10 @@ def test_each_is_told_beside_a_slow_rank_from_its_threshold_on(tmp_path: Path) -
     assert told[1.1]["nfs_read"].startswith("NFS reads take 220% of what they take")
 
 
-@pytest.mark.parametrize("witness", WITNESSES, ids=lambda witness: witness.name)
-def test_what_is_asked_is_an_expression_and_what_is_said_a_sentence(witness: Witness) -> None:
-    asked = witness.expression.replace("RANKS", 'rank="3"').replace("JOBS", 'job_id="7"')
-    assert promql_parser.parse(asked)
-    text = said(witness.sentence("hw_slowdown"), 0.5)
-    assert text.endswith(".") and "%s" not in text and "REASON" not in text
+def test_what_is_said_is_a_sentence() -> None:
+    for witness in WITNESSES:
+        text = said(witness.sentence("hw_slowdown"), 0.5)
+        assert text.endswith(".") and "%s" not in text and "REASON" not in text
 
 
 def test_they_are_told_in_the_order_of_their_names() -> None:

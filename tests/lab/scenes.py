@@ -151,7 +151,6 @@ SCENES = {
     "node_leaves": Scene(on("node-leaves", 8, 4), order("lap leave", 6, 7)),
     # One rank that the others wait for.
     "behind_spin": Scene(train("behind-spin", 6), order("train park", 5)),
-    "behind_park": Scene(train("behind-park", 4, wait="park"), order("train park", 2)),
     "torch": Scene(
         train("torch", 4, program="tests.lab.torch_rank"), order("train wait", 2), lacks=no_torch
     ),

@@ -17,7 +17,6 @@ NAMED = {
     "s0_64": {(42, "left_loop_early")},
     "node_leaves": {(6, "left_loop_early"), (7, "left_loop_early")},
     "behind_spin": {(5, "awaited")},
-    "behind_park": {(2, "awaited")},
     "torch": {(2, "awaited")},
     "killed": {(1, "process_gone")},
     "raised": {(2, "process_gone")},

@@ -137,11 +137,7 @@ def answer(state: State) -> dict[str, Any]:
 
 def read(file: Path) -> CaseFile:
     """The case in a file, packed by gzip or not.  Raises `SourceError` with what is wrong."""
-    try:
-        with file.open("rb") as stream:
-            cases = read_all(stream, str(file))
-    except OSError as error:
-        raise SourceError(f"{file} cannot be read: {error}") from error
+    cases = read_any(str(file))
     if len(cases) != 1:
         raise SourceError(f"{file} holds {len(cases)} cases")
     return cases[0]

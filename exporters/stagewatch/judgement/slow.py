@@ -219,6 +219,11 @@ def slow_nodes(slow: Mapping[Rank, float], sizes: Mapping[Node, float]) -> dict[
     }
 
 
+def role_of(labels: Mapping[str, str]) -> Role:
+    """The role that the labels of a series name."""
+    return Role(*(labels.get(name, "") for name in Role._fields))
+
+
 def node_of(rank: Rank) -> Node:
     """Where it runs."""
     return Node(rank.cluster, rank.node, rank.job_id, rank.role)

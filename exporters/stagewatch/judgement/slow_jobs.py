@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stagewatch.judgement.from_prometheus import Queries
-from stagewatch.judgement.slow import Role
+from stagewatch.judgement.slow import Role, role_of
 from stagewatch.judgement.witnesses import ROLE
 from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import Not, matchers
@@ -192,7 +192,7 @@ class JobsWatch:
         return self._found
 
     def _look(self, at: float) -> JobsLook:
-        kinds = {_role(one): _kind(one) for one in self._api.query(_KIND, at)}
+        kinds = {role_of(one.labels): _kind(one) for one in self._api.query(_KIND, at)}
         if at - self._runs_read >= EARLIER_LOOK_SECONDS:
             self._runs = self._api.query(_RUNS.replace("SOME", 'part=""'), at)
             self._runs_read = at
@@ -201,7 +201,7 @@ class JobsWatch:
             runs[_kind(one)].append(one.value)
         hours = self._hours({role: usual(runs[kind]) for role, kind in kinds.items()}, at)
         excused = {
-            _role(one)
+            role_of(one.labels)
             for one in self._api.query(
                 f"count by ({ROLE}) (last_over_time(rank:rl_slow:ratio[{SLOW_RANK_SECONDS:.0f}s]))",
                 at,
@@ -284,19 +284,15 @@ class JobsWatch:
     def _parts(self, expression: str, at: float) -> dict[Role, dict[tuple[str, str], float]]:
         found: defaultdict[Role, dict[tuple[str, str], float]] = defaultdict(dict)
         for one in self._api.query(expression, at):
-            found[_role(one)][_place(one)] = one.value
+            found[role_of(one.labels)][_place(one)] = one.value
         return found
 
     def _by_role(self, expression: str, at: float) -> dict[Role, float]:
         return {
-            _role(one): one.value
+            role_of(one.labels): one.value
             for one in self._api.query(expression, at)
             if one.value == one.value
         }
-
-
-def _role(one: Series) -> Role:
-    return Role(*(one.labels.get(name, "") for name in Role._fields))
 
 
 def _kind(one: Series) -> Kind:

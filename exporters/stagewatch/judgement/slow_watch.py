@@ -34,6 +34,7 @@ from stagewatch.judgement.slow import (
     lasting,
     lately,
     node_of,
+    role_of,
     rotates,
     slow_nodes,
     step_turn,
@@ -226,14 +227,13 @@ class SlowWatch:
             return {}
         jobs = _jobs(ranks)
         mean, variance = (
-            self._by_peers(f"quantile by ({_PEERS}) (0.5, {one(jobs, jobs)})", at)
+            self._by_peers(f"quantile by ({_PEERS}) (0.5, {one(jobs)})", at)
             for one in (step_mean, step_variance)
         )
         found = {}
         for selector in _selectors(ranks):
             count, own, varies = (
-                self._by_rank(one(selector, jobs), at)
-                for one in (step_count, step_mean, step_variance)
+                self._by_rank(one(selector), at) for one in (step_count, step_mean, step_variance)
             )
             for rank in count.keys() & own.keys() & varies.keys() & set(ranks):
                 group = rank.of, peers[rank]
@@ -343,35 +343,38 @@ class SlowWatch:
         return {_rank(one): one.value for one in self._api.query(expression, at) if _number(one)}
 
     def _by_role(self, expression: str, at: float) -> dict[Role, float]:
-        return {_role(one): one.value for one in self._api.query(expression, at) if _number(one)}
+        return {
+            role_of(one.labels): one.value
+            for one in self._api.query(expression, at)
+            if _number(one)
+        }
 
     def _by_peers(self, expression: str, at: float) -> dict[tuple[Role, str], float]:
         return {
-            (_role(one), one.labels.get("peers", "")): one.value
+            (role_of(one.labels), one.labels.get("peers", "")): one.value
             for one in self._api.query(expression, at)
             if _number(one)
         }
 
 
-def step_count(selector: str, jobs: str) -> str:
+def step_count(selector: str) -> str:
     """Steps of the latest three minutes, by rank.  Of a younger record all of them count, as its
     sums begin at 0."""
-    del jobs
     latest = _latest("rl_rank_steps_total", selector)
     return f"(({_EXCESS}{{{selector}}} ^ 0) * on ({RANK}) group_left () {latest} > 0)"
 
 
-def step_mean(selector: str, jobs: str) -> str:
+def step_mean(selector: str) -> str:
     """Own work in one of them, in seconds."""
     latest = _latest("rl_rank_step_work_seconds_total", selector)
-    return f"((1 / {step_count(selector, jobs)}) * on ({RANK}) group_left () {latest})"
+    return f"((1 / {step_count(selector)}) * on ({RANK}) group_left () {latest})"
 
 
-def step_variance(selector: str, jobs: str) -> str:
+def step_variance(selector: str) -> str:
     """How that varies."""
     latest = _latest("rl_rank_step_work_squared_seconds_total", selector)
-    squared = f"((1 / {step_count(selector, jobs)}) * on ({RANK}) group_left () {latest})"
-    return f"({squared} - {step_mean(selector, jobs)} ^ 2)"
+    squared = f"((1 / {step_count(selector)}) * on ({RANK}) group_left () {latest})"
+    return f"({squared} - {step_mean(selector)} ^ 2)"
 
 
 def _latest(counter: str, selector: str) -> str:
@@ -388,10 +391,6 @@ def _due(last: float, now: float) -> Iterator[float]:
 
 def _rank(one: Series) -> Rank:
     return Rank(*(one.labels.get(name, "") for name in Rank._fields))
-
-
-def _role(one: Series) -> Role:
-    return Role(*(one.labels.get(name, "") for name in Role._fields))
 
 
 def _number(one: Series) -> bool:
