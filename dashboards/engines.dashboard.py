@@ -1,7 +1,6 @@
 """Inference engines: what they hold, what they yield, and who waits."""
 
 from stagewatch import dashboards as draw
-from stagewatch.dashboards.modern import Panel
 
 GUIDE = """\
 vLLM and SGLang by their own metrics, under one set of names; a line is a replica behind an address,
@@ -17,7 +16,7 @@ _NAME = "{{engine}} {{instance}} {{dp_rank}}"
 _FULL = draw.steps((0.9, draw.AMBER), (0.98, draw.RED))
 
 
-def _lines(title: str, description: str, record: str, unit: str = "short") -> Panel:
+def _lines(title: str, description: str, record: str, unit: str = "short") -> draw.Panel:
     """The engines, or their replicas, of which a record is the largest."""
     replicas = f"max by (node, instance, engine, dp_rank) ({record}{{NODE}})"
     return draw.timeseries(title, description, draw.worst(replicas), _NAME, unit=unit)

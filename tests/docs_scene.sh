@@ -13,7 +13,7 @@ echo '127.0.0.1 localhost prometheus PROMETHEUS NODE node' > hosts
 mount --bind hosts /etc/hosts
 touch /etc/stagewatch/node.env
 printf '[node]\nlisten = "127.0.0.1:9947"\n[slurm]\nlisten = "127.0.0.1:9948"\n' > /etc/stagewatch/stagewatch.toml
-printf 'http_server_config: {headers: {X-Frame-Options: deny}}\n' > /etc/stagewatch/web.yml
+printf 'basic_auth_users: {}\n' > /etc/stagewatch/web.yml
 cp -r "$ROOT/alerts" "$ROOT/deploy/alertmanager/." .
 ln -s "$ROOT/.venv" .venv
 ln -s "$ROOT/tests" tests

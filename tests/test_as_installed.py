@@ -122,7 +122,6 @@ class Node:
 MOVING = {
     "rl_rank_at_work",
     "rl_rank_wait_class",
-    "rl_rank_blocked_tasks",
     "rl_rank_still_seconds",
     "rl_rank_storage_wait_seconds",
     "rl_stage_failures_total",
@@ -265,8 +264,6 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
             ("rl_rank_io_bytes_total", node.jobs[1]),  # found by its environment
             ("rl_rank_tcp_connections", node.jobs[0]),
             ("rl_rank_tcp_connections", node.jobs[1]),
-            ("rl_rank_open_files", node.jobs[1]),
-            ("rl_rank_processes", node.jobs[0]),
             ("rl_rank_stack_frame_info", node.jobs[2]),
             ("rl_rank_waits_for", node.jobs[2]),
             ("rl_rank_nccl_operation", node.jobs[2]),

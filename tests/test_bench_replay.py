@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.bench.replay_jobs import Pause, Shape, Work, script
-from tests.bench.replay_judge import NAMED, PAGED, SUSPECTED, Judges
+from tests.bench.replay_judge import NAMED, SUSPECTED, Judges
 from tests.bench.replay_series import GRID, Job
 
 STEP = (Work(2),)
@@ -36,15 +36,3 @@ def test_nothing_is_lost_by_looking_away(tmp_path: Path) -> None:
     assert {what for what, *_ in found} >= {SUSPECTED, NAMED}
     assert all_looks == 3600 / GRID
     assert looks < all_looks / 3
-
-
-def test_a_hang_is_paged_for(tmp_path: Path) -> None:
-    hang = Pause("hangs", 1200, 0.0, "gpu", every=1500)
-    found, _ = seen(Shape("", STEP, (hang,)), tmp_path)
-    assert {what for what, *_ in found} == {SUSPECTED, PAGED}
-
-
-def test_a_job_of_even_steps_raises_nothing(tmp_path: Path) -> None:
-    found, looks = seen(Shape("", (Work(12),)), tmp_path)
-    assert not found
-    assert looks < 20

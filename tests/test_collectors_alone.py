@@ -30,7 +30,7 @@ from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.slurm import agent as slurm
 from tests.network.test_infiniband import port as infiniband_port
 from tests.node_agent import COMMAND, TRAINER
-from tests.slurm.transport.test_rest import Server, slurmrestd
+from tests.slurm.scene import commands
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -46,14 +46,14 @@ NODE = {
     "work": "rl_rank_at_work",
     "replicas": "rl_rank_replica_check",
     "rank_io": "rl_rank_io_bytes_total",
-    "processes": "rl_rank_open_files",
+    "processes": "rl_rank_cgroup_oom_kills_total",
     "blocked_tasks": "io_blocked_tasks",
     "io": "io_pressure_seconds_total",
     "nfs": "nfs_operations_total",
     "canary": "io_canary_success",
     "checkpoints": "io_checkpoint_step",
     "logs": "log_matches_total",
-    "net": "net_listen_overflows_total",
+    "net": "net_rank_namespaces_unreadable",
     "infiniband": "net_infiniband_bytes_total",
     "probe": "net_probe_success",
     "clock": "clock_synchronized",
@@ -74,11 +74,6 @@ SLURM = {
     "slurm_discovery": "slurm_discovery_targets",
 }
 """The same of the cluster."""
-
-NOTHING_HERE = {
-    "slurm_accounting": "slurmrestd has no events of nodes",
-}
-"""Collectors that find nothing of their kind, alone as among the others, and why."""
 
 NEEDS = {"gpu_jobs": "gpu"}
 """The collectors that need another one, and which: gpu_jobs shows the jobs of GPUs."""
@@ -202,50 +197,68 @@ def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ob
 
 
 @pytest.fixture(scope="module")
-def this_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+def this_cluster(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """The settings of an agent of a cluster with jobs, accounting and a controller that answers."""
     tmp = tmp_path_factory.mktemp("cluster")
-    (sstat := tmp / "sstat").write_text("#!/bin/sh\necho 1.0\n")
-    sstat.chmod(0o755)
-    server = Server()
-    server.answer = slurmrestd
-    yield {
-        "api": "rest",
-        "rest_url": server.url,
+    commands(tmp)
+    return {
         "bin_dir": tmp,
-        "jobs_interval": 0.02,
-        "nodes_interval": 0.02,
-        "accounting_interval": 0.02,
-        "diagnostics_interval": 0.02,
-        "ping_interval": 0.02,
+        "jobs_interval": 0.2,
+        "nodes_interval": 0.2,
+        "accounting_interval": 0.2,
+        "diagnostics_interval": 0.2,
+        "ping_interval": 0.2,
     }
-    server.close()
+
+
+NODE_STATE = {"collector.kmsg.state_file": "kmsg.json", "collector.incidents.dir": "incidents"}
+CLUSTER_STATE = {"state_dir": "state"}
+"""Settings of files and directories that two agents cannot share, and their names."""
+
+
+def of_its_own(state: Mapping[str, str], directory: Path) -> dict[str, object]:
+    """These settings for one agent."""
+    return {key: directory / name for key, name in state.items()}
+
+
+@pytest.fixture(scope="module")
+def whole_node(
+    this_node: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Job]]:
+    """All collectors of the node."""
+    state = of_its_own(NODE_STATE, tmp_path_factory.mktemp("all"))
+    with ExitStack() as stack:
+        yield run(stack, node.COMMAND, this_node | state)
+
+
+@pytest.fixture(scope="module")
+def whole_cluster(
+    this_cluster: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Job]]:
+    """All collectors of the cluster."""
+    state = of_its_own(CLUSTER_STATE, tmp_path_factory.mktemp("all"))
+    with ExitStack() as stack:
+        yield run(stack, slurm.COMMAND, this_cluster | state)
 
 
 def compare(
     command: AgentCommand[OptionsT, ContextT],
     settings: Mapping[str, object],
-    state: Mapping[str, Path],
     name: str,
+    together: Mapping[str, Job],
     telling: Mapping[str, str],
 ) -> None:
-    """Run a collector alone and beside all the others until both show the same, and something.
-
-    `state` names the settings of files that two agents cannot share.
-    """
+    """Run a collector alone until it shows what it shows among all the others, and something."""
+    needed = NEEDS.get(name, name)
     with ExitStack() as stack:
-        mine, others = (
-            {**settings, **{key: path / which for key, path in state.items()}}
-            for which in ("alone", "all")
-        )
-        alone = run(stack, command, mine, only=name)
-        together = run(stack, command, others)
-        assert alone.keys() == {name, NEEDS.get(name, name)}
+        alone = run(stack, command, settings, only=name)
+        assert alone.keys() == {name, needed}
         seen: list[tuple[Series | None, Series | None]] = []
 
         def agree() -> bool:
-            found = {each: series(job) for each, job in together.items()}
-            pair = {each: series(job) for each, job in alone.items()}[name], found[name]
+            for jobs in (alone, together):
+                series(jobs[needed])
+            pair = series(alone[name]), series(together[name])
             seen.append(pair)
             if name == "kmsg":
                 pair = nameless(pair[0]), nameless(pair[1])
@@ -261,28 +274,24 @@ def compare(
 
 @pytest.mark.parametrize("name", [spec.name for spec in node.COMMAND.specs()])
 def test_a_collector_of_the_node_needs_no_other(
-    name: str, this_node: dict[str, object], tmp_path: Path
+    name: str, this_node: dict[str, object], whole_node: dict[str, Job], tmp_path: Path
 ) -> None:
     assert name in NODE, "say by which metric one sees that it has seen what is there"
-    (tmp_path / "incidents").mkdir()
-    state = {
-        "collector.kmsg.state_file": tmp_path,
-        "collector.incidents.dir": tmp_path / "incidents",
-    }
-    compare(node.COMMAND, this_node, state, name, NODE)
+    compare(node.COMMAND, this_node | of_its_own(NODE_STATE, tmp_path), name, whole_node, NODE)
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in slurm.COMMAND.specs()])
 def test_a_collector_of_the_cluster_needs_no_other(
-    name: str, this_cluster: dict[str, object], tmp_path: Path
+    name: str, this_cluster: dict[str, object], whole_cluster: dict[str, Job], tmp_path: Path
 ) -> None:
+    settings = this_cluster | of_its_own(CLUSTER_STATE, tmp_path)
     if name == "slurm_sources":
         with ExitStack() as stack:
-            alone = run(stack, slurm.COMMAND, this_cluster | {"state_dir": tmp_path}, only=name)
+            alone = run(stack, slurm.COMMAND, settings, only=name)
             assert series(alone[name]) == frozenset(), "nobody has asked any source"
         return
-    assert name in {*SLURM, *NOTHING_HERE}
-    compare(slurm.COMMAND, this_cluster, {"state_dir": tmp_path}, name, SLURM)
+    assert name in SLURM
+    compare(slurm.COMMAND, settings, name, whole_cluster, SLURM)
 
 
 def test_only_the_context_ends_the_helper_process(

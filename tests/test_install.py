@@ -135,7 +135,7 @@ def test_the_rules_are_found_in_the_wheel(bare: Path) -> None:
     ).read_bytes()
 
 
-EXTRAS = ("node", "slurm", "web-config", "dashboards", "report", "demo", "evidence", "top")
+EXTRAS = ("node", "slurm", "report", "demo", "top")
 NOWHERE = "http://127.0.0.1:9"
 BARE: dict[tuple[str, ...], int] = {
     ("assets", "export", "{tmp}/assets"): 0,

@@ -14,8 +14,6 @@ import psutil
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.faults.markers import Marker, write_marker
-from stagewatch.record import FILE_SIZE
 from tests.fakes.nvml import FakeNvml
 from tests.node_agent import TRAINER, NodeAgent
 from tests.waiting import wait_for
@@ -102,13 +100,6 @@ def test_a_hanging_driver_stops_neither_scrapes_nor_the_end_of_the_agent(
     assert agent.process.wait(timeout=30) == 0
 
 
-def test_injected_faults_are_exported_while_they_are_open(agent: NodeAgent) -> None:
-    write_marker(agent.faults, Marker("f1", "cpu_contention", 1e9, target_worker="rollout_8"))
-    wait_for(lambda: agent.value("fault_injection_active", id="f1") == 1, "the fault is open")
-    write_marker(agent.faults, Marker("f1", "cpu_contention", 1e9, end=2e9 - 1e9 + 60))
-    wait_for(lambda: agent.value("fault_injection_active", id="f1") is None, "it is closed")
-
-
 def test_sigterm_ends_the_agent_and_its_reader(agent: NodeAgent) -> None:
     reader = wait_for(lambda: gpu_reader(agent), "the reader runs")
     agent.process.send_signal(signal.SIGTERM)
@@ -137,34 +128,3 @@ def _state(agent: NodeAgent, collector: str) -> bool | None:
         return True
     success = agent.value("stagewatch_collector_success", collector=collector)
     return None if success is None else bool(success)
-
-
-def test_a_killed_rank_is_down_and_the_other_goes_on(
-    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
-) -> None:
-    for rank in ("0", "1"):
-        wait_for(lambda rank=rank: agent.value("rl_rank_up", rank=rank) == 1, "the rank is seen")
-    last = agent.value("rl_rank_step", rank="0") or 0
-    ranks[0].kill()
-    wait_for(lambda: agent.value("rl_rank_up", rank="0") == 0, "the killed rank is down")
-    assert (agent.value("rl_rank_step", rank="0") or 0) >= last
-    assert agent.value("rl_rank_wait_class", rank="0", **{"class": "gone"}) == 1
-    step = agent.value("rl_rank_step", rank="1") or 0
-    wait_for(lambda: (agent.value("rl_rank_step", rank="1") or 0) > step, "the other goes on")
-
-
-def test_hostile_records_are_counted_and_harm_nothing(
-    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
-) -> None:
-    wait_for(lambda: agent.value("rl_rank_up", rank="0") == 1, "the rank is seen")
-    (agent.ranks / "1-00000001.rank").write_bytes(b"x" * 10)
-    (agent.ranks / "1-00000002.rank").symlink_to("/etc/passwd")
-    os.mkfifo(agent.ranks / "1-00000003.rank")
-    (agent.ranks / "1-00000004.rank").write_bytes(os.urandom(FILE_SIZE))
-    for reason in ("size", "symlink", "not_a_file", "corrupt"):
-        wait_for(
-            lambda reason=reason: agent.value("stagewatch_records_skipped", reason=reason) == 1,
-            f"the file is counted: {reason}",
-        )
-    assert agent.value("rl_rank_up", rank="0") == 1
-    assert agent.value("stagewatch_collector_success", collector="stages") == 1

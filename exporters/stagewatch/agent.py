@@ -122,8 +122,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     def run(self, config: AgentConfig[OptionsT]) -> int:
         """Serve until SIGTERM or SIGINT, then stop within five seconds.
 
-        SIGUSR1 has the collectors let go of their devices, for a reset or a change of MIG.  Raises
-        `ModuleNotFoundError` where what draws its page is not installed.
+        Raises `ModuleNotFoundError` where what draws its page is not installed.
         """
         if importlib.util.find_spec("jinja2") is None:  # imported once somebody looks
             raise ModuleNotFoundError(name="jinja2")
@@ -132,7 +131,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
         # What a collection makes and drops has no cycles; most of the rest stays until the end.
         gc.freeze()
         gc.set_threshold(GARBAGE)
-        signals = incoming(signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+        signals = incoming(signal.SIGTERM, signal.SIGINT)
         options = config.options
         context = self.context(options)
         runner = Runner(self.jobs(config.values, context))
@@ -150,11 +149,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
         server.start()
         url = f"{server.scheme}://{show((options.listen[0] or '::', server.port))}/"
         log.info("stagewatch %s agent on %s, %d collectors", self.name, url, len(runner.jobs))
-        for number in signals:
-            if number != signal.SIGUSR1:
-                break
-            for job in runner.jobs.values():
-                job.collector.release()
+        next(signals)
         log.info("stopping")
         server.close()
         runner.close()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import errno
 import logging
 import os
-import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import stagewatch
-from stagewatch.core.config import PREFIX, tables
+from stagewatch.core.config import tables
 from stagewatch.core.errors import ConfigError, StagewatchError
 
 DESCRIPTION = """\
@@ -73,8 +71,6 @@ def _run(argv: list[str]) -> int:
         fitness: int = import_module("stagewatch.check.command").run(argv[1:])
         return fitness
     parser = _parser(argv)
-    if hint := _mistyped(argv):
-        parser.error(hint)
     arguments = parser.parse_args(argv)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
@@ -92,18 +88,8 @@ def _run(argv: list[str]) -> int:
     return status
 
 
-def _mistyped(argv: list[str]) -> str:
-    """What to tell whoever gives a command that does not exist; empty where it does."""
-    names = [*_COMMANDS, *_AGENTS, "check-config", "completion"]
-    if not argv or argv[0].startswith("-") or argv[0] in names:
-        return ""
-    close = difflib.get_close_matches(argv[0], names, 1)
-    hint = f"did you mean {close[0]}?" if close else "stagewatch --help lists them"
-    return f"there is no command {argv[0]!r}; {hint}"
-
-
-def _parser(argv: list[str] | None) -> argparse.ArgumentParser:
-    """The parser of the command that is asked for, with the names of all; `None` asks for all."""
+def _parser(argv: list[str]) -> argparse.ArgumentParser:
+    """The parser of the command that is asked for, with the names of all."""
     parser = argparse.ArgumentParser(
         prog="stagewatch",
         description=DESCRIPTION,
@@ -113,31 +99,7 @@ def _parser(argv: list[str] | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_commands(commands, argv)
     _add_agents(commands, argv)
-    completion = commands.add_parser(
-        "completion",
-        help="print a script that completes commands and flags in a shell",
-        description=COMPLETION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to print")
-    completion.set_defaults(run=_complete)
     return parser
-
-
-COMPLETION = """\
-Prints a script that lets a shell complete stagewatch's commands and flags:
-
-  stagewatch completion bash > ~/.local/share/bash-completion/completions/stagewatch
-  stagewatch completion zsh > "${fpath[1]}/_stagewatch"
-  stagewatch completion fish > ~/.config/fish/completions/stagewatch.fish
-"""
-
-
-def _complete(arguments: argparse.Namespace) -> int:
-    import shtab
-
-    print(shtab.complete(_parser(None), arguments.shell))
-    return 0
 
 
 _COMMANDS = {
@@ -202,12 +164,12 @@ A module has `add_arguments`, `run` and a docstring for `--help`.
 
 
 def _add_commands(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str] | None
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
 ) -> None:
     """All but the agents; only the one that is asked for is imported."""
     for name, (path, help) in _COMMANDS.items():
         parser = commands.add_parser(name, help=help)
-        if argv is None or argv[:1] == [name]:
+        if argv[:1] == [name]:
             module: Any = import_module(path)
             parser.description = module.__doc__
             parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -228,13 +190,13 @@ _AGENT_MODULES = {
 
 
 def _add_agents(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str] | None
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
 ) -> None:
     """The agents and `check-config`; collectors are imported only where they are asked for, so
     that `inspect` works from the client's bare install."""
     for name, help in _AGENTS.items():
         parser = commands.add_parser(name, help=help)
-        if argv is None or argv[:1] == [name]:
+        if argv[:1] == [name]:
             _add_agent(parser, name)
     check = commands.add_parser(
         "check-config",
@@ -244,9 +206,7 @@ def _add_agents(
     check.add_argument(
         "--agent", choices=_AGENTS, default="node", help="whose options [default: node]"
     )
-    if argv is None:
-        _add_agent(check, "node")
-    elif argv[:1] == ["check-config"]:
+    if argv[:1] == ["check-config"]:
         asked = [one for one in _AGENTS if {one, f"--agent={one}"} & set(argv)]
         _add_agent(check, asked[0] if asked else "node")
 
@@ -260,83 +220,19 @@ def _add_agent(parser: argparse.ArgumentParser, name: str) -> None:
 
     def run(arguments: argparse.Namespace) -> int:
         config = agent.configure(arguments, os.environ)
-        warnings = [*_misspelt(name), *_unknown_tables(arguments.config, name)]
+        warnings = list(_unknown_tables(arguments.config, name))
         if "agent" not in arguments:
             for warning in warnings:
                 logging.warning(warning)
             status: int = agent.run(config)
             return status
         config.check()
-        told = (*warnings, *_unchecked(arguments.config, name), *agent.warnings(config.options))
-        for warning in told:
+        for warning in (*warnings, *agent.warnings(config.options)):
             print(f"stagewatch: warning: {warning}", file=sys.stderr)
         print(config.describe() or "all defaults")
         return 0
 
     parser.set_defaults(run=run)
-
-
-def _misspelt(name: str) -> list[str]:
-    """A line for each variable that looks like ours and is not.
-
-    Agents may share one file of variables, so those of another agent pass; it is only imported
-    where there is something to be told.
-    """
-    known: set[str] = set()
-    found: list[str] = []
-    for each in sorted(_AGENTS, key=lambda agent: agent != name):
-        with contextlib.suppress(ModuleNotFoundError):
-            groups = import_module(_AGENT_MODULES[each]).COMMAND.settings().values()
-            known |= {setting.env for group in groups for setting in group}
-        found = list(unknown_variables(os.environ, known))
-        if not found:
-            break
-    return found
-
-
-_OTHERS = frozenset(
-    PREFIX + name
-    for name in (
-        *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
-        *("JOB_ID", "JOB_NAME", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
-        *("RUN_ID", "OFF", "DEVICE_EVENTS"),  # of its loader and its hooks
-        "DIED",  # of Slurm's TaskEpilog
-        *("JOBS_DIR", "PATH", "NODE", "CLUSTER", "REPOSITORY"),  # of the scripts in deploy/
-        *("RUN", "RUNTIME", "IMAGE", "SLURM_IMAGE", "NETWORK"),  # of compose.yaml
-        *("BUILD_NETWORK", "APT_PACKAGES"),
-        "FRAMEWORKS",  # of the tests
-    )
-)
-"""Variables that are no option of an agent."""
-
-_OTHER_PREFIXES = tuple(f"{PREFIX}{name.upper()}_" for name in (*_COMMANDS, "prometheus", "bench"))
-"""The other commands' variables, and those of the benchmarks."""
-
-_SERVICE = re.compile(r"\w+_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_\w+)?)")
-"""What Kubernetes gives every pod for a service, one that is called stagewatch-node, say.
-https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables"""
-
-
-def unknown_variables(environ: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    """A line for each name of `environ` that should be one of `known` and is not."""
-    for name in sorted(environ):
-        if (
-            not name.startswith(PREFIX)
-            or name.startswith(_OTHER_PREFIXES)
-            or name in known
-            or name in _OTHERS
-            or _SERVICE.fullmatch(name)
-        ):
-            continue
-        close = difflib.get_close_matches(name, (*known, *_OTHERS), 1, cutoff=0.8)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        yield f"unknown variable {name} has no effect{hint}"
-
-
-def _unchecked(file: Path | None, name: str) -> Iterator[str]:
-    """The other agents' tables in a file of which only one has been checked."""
-    for other in (tables(Path(file), name).keys() & _AGENTS.keys()) - {name} if file else ():
-        yield f"{file}: [{other}] was not checked; for that: --agent {other}"
 
 
 def _unknown_tables(file: Path | None, name: str) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 from stagewatch.agent import AgentCommand
 from stagewatch.clock import collector as clock
@@ -84,7 +83,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         rank_io.SPEC.built(lambda _, node: rank_io.RankIoCollector(node.io)),
         processes.SPEC.built(
             lambda _, node: processes.ProcessesCollector(
-                node.families, node.options.proc, node.files, sys=node.options.sys
+                node.families, node.options.proc, sys=node.options.sys
             )
         ),
         blocked_tasks.SPEC.built(
@@ -94,8 +93,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         io.SPEC.built(lambda _, node: io.IoCollector(node.options.proc, node.options.sys)),
         nfs.SPEC.built(
             lambda options, node: nfs.NfsCollector(
-                options.descriptor or node.options.proc / options.process / "mountstats",
-                operations=options.operations,
+                options.descriptor or node.options.proc / options.process / "mountstats"
             )
         ),
         canary.SPEC.built(
@@ -106,9 +104,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         sockets.SPEC.built(lambda _, node: sockets.NetCollector(node.sockets)),
         infiniband.SPEC.built(lambda _, node: infiniband.InfinibandCollector(node.options.sys)),
         probe.SPEC.built(lambda options, node: probe.collector(options, node.helper)),
-        clock.SPEC.built(
-            lambda _, node: clock.ClockCollector(partial(clock.read_clock, node.read_clock))
-        ),
+        clock.SPEC.built(lambda _, node: clock.ClockCollector(node.read_clock)),
         faults.SPEC.built(lambda _, node: faults.FaultsCollector(node.options.fault_dir)),
         incidents.SPEC.built(
             lambda options, node: incidents.IncidentsCollector(
@@ -116,10 +112,8 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
                 node.proc,
                 IncidentDirectory(options.dir),
                 StackTaker(start=node.start),
-                fault_dir=node.options.fault_dir,
                 findings=node.findings,
                 files=node.files,
-                open_kernel_log=node.open_kernel_log,
                 waits=Waits(start=node.start),
                 nccl=nccl_files(node.options.record_dir, node.proc),
                 device=node.gpus.state,

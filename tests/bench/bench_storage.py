@@ -95,7 +95,7 @@ def main() -> None:
         _measure(
             "blocked_tasks", BlockedTasksCollector(still, Procfs()), SPECS["blocked_tasks"], 0.1
         )
-        _measure("processes", ProcessesCollector(still, PROC, files), SPECS["processes"], 0.1)
+        _measure("processes", ProcessesCollector(still, PROC), SPECS["processes"], 0.1)
         _measure("io", IoCollector(PROC, Path("/sys")), SPECS["io"], 0.1)
 
 
@@ -151,7 +151,7 @@ def _logs(directory: Path) -> None:
     """One reading after a burst, and one of a log that grows as usual."""
     log = directory / "train.log"
     log.touch()
-    arguments = {"pattern": str(log), "patterns": [], "line_labels": "", "max_files": MOST_FILES}
+    arguments = {"pattern": str(log), "patterns": [], "max_files": MOST_FILES}
     arguments["max_bytes"] = MOST_BYTES
     kept: list[Any] = [None]
     report = SimpleNamespace(phase=lambda name: None, keep=lambda left: kept.__setitem__(0, left))

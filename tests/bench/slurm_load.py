@@ -58,7 +58,7 @@ def _job(number: int, nodes: int, jobs: int, turn: int) -> str:
         *(tres, f"gres:gpu:h200:{gpus}", "N/A", "N/A", "N/A"),
         *(str(NOW - number), str(eligible)),
         *((str(NOW), str(NOW + 86400)) if running else ("N/A", "N/A")),
-        *("N/A", str(number % 3 // 2), "0", "N/A"),
+        *("N/A", str(number % 3 // 2), "N/A"),
     )
     return FIELD.join(values) + RECORD + "\n"
 

@@ -93,7 +93,6 @@ FAULTS = (
     (f'gpu_remap_banks{{{GPU},spares="none"}} 1', "remap", Level.WARN, "no spare rows"),
     (f"gpu_recovery_action{{{GPU}}} 2", "recovery", Level.DRAIN, "a reboot of GPU 3"),
     (f"gpu_recovery_action{{{GPU}}} 3", "recovery", Level.WARN, "peers to be drained"),
-    (f"gpu_recovery_action{{{GPU}}} 9", "recovery", Level.DRAIN, "recovery action 9"),
     (f"gpu_temperature_celsius{{{GPU}}} 89", "temperature", Level.WARN, "slowdown temp"),
     (
         f'gpu_temperature_margin_limit_celsius{{{GPU},limit="slowdown"}} -2\n'

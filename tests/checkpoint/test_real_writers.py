@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from stagewatch.checkpoint.headers import CHECKS
 from stagewatch.checkpoint.inventory import inventory
 from stagewatch.checkpoint.verify import Report, verify
 
@@ -63,15 +62,14 @@ def test_safetensors(tmp_path: Path) -> None:
     assert every_cut_is_seen(tmp_path) == 6
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_distributed_checkpoint(threads: int, tmp_path: Path) -> None:
+def test_distributed_checkpoint(tmp_path: Path) -> None:
     checkpoint = pytest.importorskip("torch.distributed.checkpoint")
-    writer = checkpoint.FileSystemWriter(tmp_path, thread_count=threads)
+    writer = checkpoint.FileSystemWriter(tmp_path, thread_count=4)
     checkpoint.save(state(), storage_writer=writer, no_dist=True)
     report = verified(tmp_path)
     assert (report.faults, report.doubts) == ([], [])
-    assert report.files == threads + 1
-    assert every_cut_is_seen(tmp_path) > 5 * threads
+    assert report.files == 5
+    assert every_cut_is_seen(tmp_path) > 20
     (tmp_path / "__0_0.distcp").unlink()
     assert [(one.kind, one.name) for one in verified(tmp_path).faults] == [
         ("missing", "__0_0.distcp")
@@ -102,7 +100,3 @@ def _save(rank: int, world: int, directory: str) -> None:
     sharded = distribute_tensor(torch.ones(64, 64), mesh, [Shard(0)])
     checkpoint.save({"w": sharded, "step": 3}, checkpoint_id=f"{directory}/step_3")
     destroy_process_group()
-
-
-def test_every_end_of_a_name_has_a_check() -> None:
-    assert {".pt", ".safetensors", ".json"} <= CHECKS.keys()

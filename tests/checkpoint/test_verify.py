@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stagewatch.checkpoint.find import find
 from stagewatch.checkpoint.formats import Fault
 from stagewatch.checkpoint.inventory import inventory
-from stagewatch.checkpoint.pickles import Node, Unreadable, read
+from stagewatch.checkpoint.pickles import Unreadable, read
 from stagewatch.checkpoint.verify import Report, TimeIsUp, verify
 from tests.checkpoint import written
 from tests.checkpoint.written import write
@@ -40,19 +40,13 @@ WRITERS = [written.distributed, written.hugging_face, written.deepspeed, written
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_checkpoint_as_it_was_written_is_whole(
-    writer: Callable[[Path], Path], tmp_path: Path
-) -> None:
-    report = verified(writer(tmp_path))
-    assert (report.faults, report.doubts) == ([], [])
-    assert report.checked >= 4
-
-
-@pytest.mark.parametrize("writer", WRITERS)
-def test_any_file_that_is_cut_in_half_is_told(
+def test_a_checkpoint_is_whole_as_it_was_written_and_not_with_any_file_cut_in_half(
     writer: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     root = writer(tmp_path)
+    report = verified(root)
+    assert (report.faults, report.doubts) == ([], [])
+    assert report.checked >= 4
     for path in sorted(root.rglob("*")):
         if path.is_file() and path.suffix != ".txt" and path.name != "latest":
             raw = path.read_bytes()
@@ -68,7 +62,6 @@ def test_any_file_that_is_cut_in_half_is_told(
         (written.distributed, ".metadata"),
         (written.hugging_face, "model-00003-of-00003.safetensors"),
         (written.hugging_face, "rng_state_1.pth"),
-        (written.deepspeed, "global_step10/bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt"),
         (written.deepspeed, "global_step10/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"),
         (written.megatron, "iter_0000120/mp_rank_01_001/model_optim_rng.pt"),
     ],
@@ -134,15 +127,10 @@ def test_a_checkpoint_is_held_against_the_one_before(tmp_path: Path) -> None:
     (now / "optimizer.pt").unlink()
     (now / "rank_1.pt").unlink()
     assert faults(now, before) == [("missing", "optimizer.pt"), ("smaller", "old.bin")]
-    assert "rank_1.pt" in verified(now, before).doubts[0], "a job may have fewer ranks now"
-
-
-def test_what_was_begun_and_not_finished_is_a_doubt(tmp_path: Path) -> None:
-    root = written.distributed(tmp_path)
-    write(root / ".metadata.tmp", b"x")
-    report = verified(root)
-    assert report.whole
-    assert ".metadata.tmp" in report.doubts[0]
+    write(now / "rank_0.pt.tmp", "x")
+    begun, fewer = verified(now, before).doubts
+    assert "rank_0.pt.tmp was begun" in begun
+    assert "rank_1.pt" in fewer, "a job may have fewer ranks now"
 
 
 def test_a_hundred_gigabytes_are_verified_by_their_headers(tmp_path: Path) -> None:
@@ -231,18 +219,7 @@ def test_no_bytes_harm_the_reader_of_pickles(seed: int, at: int) -> None:
         return
 
 
-def test_a_pickle_reads_back_as_plain_data() -> None:
-    value = read(pickle.dumps({"a": [1, (2, b"x")], "b": {"c": True}, "s": {3}}, 4))
-    assert isinstance(value, Node)
-    assert value.get("a") == [1, (2, b"x")]
-    assert value.get("b").get("c") is True
-    assert value.get("s") == [3]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["../../etc/passwd", "/etc/passwd", "x\0y"],
-)
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "x\0y"])
 def test_metadata_lead_to_no_file_outside(name: str, tmp_path: Path) -> None:
     index = written.MetadataIndex("a"), written.StorageInfo(name, 0, 10)
     write(tmp_path / ".metadata", pickle.dumps(written.Metadata({index[0]: index[1]})))

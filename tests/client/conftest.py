@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import stagewatch
-from stagewatch.client import _api, _harmless
+from stagewatch.client import _harmless
 from stagewatch.client._install import FRAMEWORKS
 from stagewatch.ranks.records import RankRecord, parse
 from tests.client.hooking import Write, fresh_client
@@ -79,7 +79,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     root = tmp_path / "frameworks"
     monkeypatch.syspath_prepend(str(root))
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
-    monkeypatch.setattr(_api, "_framework", "")  # which its hook will name
     before = set(sys.modules)
 
     def write_module(name: str, source: str) -> None:

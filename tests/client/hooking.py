@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 import stagewatch
-from stagewatch.client import _api, _harmless
+from stagewatch.client import _harmless
 from stagewatch.client.hooks import span
+from stagewatch.core.processes import Children
 from stagewatch.ranks.records import CorruptRecord, RankRecord, parse
+from tests.running import clean_environ
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = os.environ.get("STAGEWATCH_FRAMEWORKS", "")
@@ -66,7 +68,7 @@ def fresh_client(directory: Path) -> Iterator[Path]:
                 patch.delenv(variable)
         patch.setenv("STAGEWATCH_DIR", str(directory))
         patch.setattr(span, "_began", False)
-        patch.setattr(_api, "_framework", "")
+        span._innermost.set(None)
         patch.setattr(_harmless, "_warned", set())
         stagewatch.close()
         try:
@@ -77,8 +79,7 @@ def fresh_client(directory: Path) -> Iterator[Path]:
 
 def run_job(module: str, directory: Path, *arguments: str, path: str = "", **env: str) -> Any:
     """Run one of the jobs beside this file as a process of its own; returns what it reports."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(IDENTITY)}
-    environ |= {
+    given = {
         "STAGEWATCH_DIR": str(directory),
         # Ours first: some frameworks' distributions bring a top-level `tests` of their own.
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "exporters"), str(ROOT), path])),
@@ -90,7 +91,7 @@ def run_job(module: str, directory: Path, *arguments: str, path: str = "", **env
     }
     job = subprocess.run(
         [sys.executable, "-m", f"tests.client.jobs.{module}", *arguments],
-        env=environ,
+        env=clean_environ(given),
         cwd=directory,
         capture_output=True,
         text=True,
@@ -99,6 +100,28 @@ def run_job(module: str, directory: Path, *arguments: str, path: str = "", **env
     )
     assert job.returncode == 0, job.stderr[-4000:]
     return json.loads(job.stdout.splitlines()[-1])
+
+
+def start_ranks(
+    children: Children, size: int, job: str, directory: Path, *arguments: object
+) -> list[subprocess.Popen[bytes]]:
+    """Start one of the jobs beside this file with so many ranks; they print to `RANK.log`."""
+    environ = clean_environ(
+        {
+            "STAGEWATCH_DIR": str(directory),
+            "PYTHONPATH": f"{ROOT / 'exporters'}{os.pathsep}{ROOT}",
+            "WORLD_SIZE": str(size),
+            "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": "127.0.0.1",
+        }
+    )
+    command = [sys.executable, "-m", f"tests.client.jobs.{job}", *map(str, arguments)]
+    return [
+        children.start(
+            command, environ=environ | {"RANK": str(rank)}, log=directory / f"{rank}.log"
+        )
+        for rank in range(size)
+    ]
 
 
 def needs(module: str) -> None:

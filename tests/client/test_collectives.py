@@ -1,10 +1,8 @@
-"""Counting the entries into collectives, over real process groups."""
+"""Collectives that are compiled, and those of odd groups."""
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,12 +11,7 @@ from typing import Any
 import pytest
 
 import stagewatch
-from stagewatch.core.processes import Children
-from stagewatch.ranks.records import RankRecord
-from tests.client.hooking import ROOT, needs, record, records
-from tests.waiting import wait_for
-
-RANKS, LAPS, EARLY = 4, 6, 2
+from tests.client.hooking import needs, record
 
 
 @pytest.fixture
@@ -32,43 +25,6 @@ def alone(tmp_path: Path) -> Iterator[Any]:
     )
     yield dist
     dist.destroy_process_group()
-
-
-def test_a_rank_that_leaves_early_is_behind(tmp_path: Path) -> None:
-    needs("torch")
-    (directory := tmp_path / "ranks").mkdir()
-    with Children() as children:
-        for rank in range(RANKS):
-            environ = os.environ | {
-                "STAGEWATCH_DIR": str(directory),
-                "PYTHONPATH": f"{ROOT / 'exporters'}{os.pathsep}{ROOT}",
-                "RANK": str(rank),
-                "WORLD_SIZE": str(RANKS),
-                "OMP_NUM_THREADS": "1",
-            }
-            command = [sys.executable, "-m", "tests.client.jobs.gloo", f"{tmp_path}/rendezvous"]
-            children.start(
-                [*command, str(EARLY), str(LAPS)], environ=environ, log=tmp_path / f"{rank}.log"
-            )
-
-        def hung() -> list[RankRecord]:
-            found = sorted(records(directory), key=lambda found: found.rank)
-            done = [
-                found.collectives.get("world") == LAPS - (found.rank == EARLY) for found in found
-            ]
-            return found if len(done) == RANKS and all(done) else []
-
-        found = wait_for(hung, f"the hang; see the logs in {tmp_path}", 120)
-        for peer in found:
-            assert peer.open is not None and peer.open.stage == "train"
-    sequences = {peer.rank: dict(peer.collectives) for peer in found}
-    first, second = (set(sequences[rank]) - {"world", "init"} for rank in (0, 2))
-    # Each half is one group with one name on both of its ranks, and not that of the other half.
-    assert first.isdisjoint(second)
-    for rank, half in ((0, first), (1, first), (2, second), (3, second)):
-        (name,) = half
-        assert name.startswith("tp:")
-        assert sequences[rank] == {"init": 1, "world": LAPS - (rank == EARLY), name: 3}
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own

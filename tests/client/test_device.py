@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,10 +13,9 @@ import pytest
 import stagewatch
 from stagewatch.client import _api
 from stagewatch.client._device import EVENTS, STEP_TIME, watch_device
-from stagewatch.core.exposition import Samples
 from stagewatch.ranks.own_work import DEVICE_WAIT
 from tests.client.conftest import Client, Clock
-from tests.client.test_own_work import all_reduce, own_work, step_sums, sums_of
+from tests.client.test_own_work import RANK, all_reduce, exported, own_work
 
 
 class Device:
@@ -125,12 +123,7 @@ def torch(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def device_wait(client: Client, clock: Clock) -> float:
     """Seconds waited for the device, as the agent exports them now."""
-    from stagewatch.ranks.own_work import OwnWork
-
-    record = dataclasses.replace(client.record(), name="1")
-    out = Samples()
-    OwnWork().add(out, [record], clock.now / 1e9)
-    return out.value(DEVICE_WAIT, record.job_id, record.role, str(record.rank)) or 0.0
+    return exported(client, clock).value(DEVICE_WAIT, *RANK) or 0.0
 
 
 class Optimizer:
@@ -149,6 +142,7 @@ class Optimizer:
 def test_the_step_of_the_optimizer_is_timed_on_the_device_and_nobody_waits_for_it(
     clock: Clock, client: Client, torch: Any, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert torch.optim.optimizer.hooks == [], "unless one asks for them"
     monkeypatch.setenv(EVENTS, "1")
     stop = watch_device(torch)
     optimizer = Optimizer(torch, device)
@@ -170,10 +164,6 @@ def test_the_step_of_the_optimizer_is_timed_on_the_device_and_nobody_waits_for_i
     assert client.record().scalars == {STEP_TIME: 1.0}
     assert clock.now == begun + int(22e9)
     stop()
-    assert torch.optim.optimizer.hooks == []
-
-
-def test_no_event_is_made_unless_one_asks(torch: Any) -> None:
     assert torch.optim.optimizer.hooks == []
 
 
@@ -288,23 +278,6 @@ def test_another_thread_s_waiting_is_not_the_training_thread_s(
     assert own_work(client, clock)["train"] == [5, 0]
 
 
-def test_steps_know_what_was_waited_in_them(
-    clock: Clock, client: Client, torch: Any, device: Device
-) -> None:
-    for step in range(3):
-        with stagewatch.stage("train", step=step):
-            clock.forward(0.25)
-            device.launch(0.5)
-            torch.Tensor().item()
-    assert step_sums(client, clock) == sums_of((0.75, 0.25), (0.75, 0.25))
-
-
-def test_a_rank_without_a_record_runs_as_before(torch: Any, device: Device) -> None:
-    device.launch(1)
-    assert torch.Tensor().item() == 1.5
-    assert device.clock.now == device.done
-
-
 def test_everything_is_put_back(clock: Clock, device: Device, torch: Any) -> None:
     before = torch.Tensor.item
     stop = watch_device(torch)
@@ -312,7 +285,3 @@ def test_everything_is_put_back(clock: Clock, device: Device, torch: Any) -> Non
     stop()  # what it has not replaced stays
     assert torch.Tensor.item is before
     assert before.__stagewatch__
-
-
-def test_a_program_without_pytorch_is_left_alone() -> None:
-    watch_device(None)()

@@ -6,9 +6,6 @@ tests expect.
 
 from __future__ import annotations
 
-import os
-import threading
-
 import pytest
 
 import stagewatch
@@ -42,20 +39,6 @@ def test_a_bare_call_counts_and_lasts_until_the_next_mark(client: Client) -> Non
     assert client.record().collectives == {"world": 2, "tp:1": 1}
 
 
-def test_a_mark_of_any_thread_ends_what_nobody_tells(client: Client) -> None:
-    stagewatch.collective("world")
-    thread = threading.Thread(target=stagewatch.heartbeat)
-    thread.start()
-    thread.join()
-    assert inside(client) == set()
-
-
-def test_an_exception_leaves_the_block_too(client: Client) -> None:
-    with pytest.raises(TimeoutError), stagewatch.collective("world"):
-        raise TimeoutError
-    assert inside(client) == set()
-
-
 def test_of_two_threads_in_one_group_the_last_to_enter_counts(client: Client) -> None:
     outer = stagewatch.collective("world")
     outer.__enter__()
@@ -70,19 +53,6 @@ def test_a_send_names_its_peer_and_is_no_sequence_to_compare(client: Client) -> 
         group = client.record().inside["p2p"]
     assert (group.op, group.peer) == ("send", 3)
     assert client.record().collectives == {}
-
-
-def test_a_forked_child_does_not_end_what_its_parent_is_inside_of(client: Client) -> None:
-    block = stagewatch.collective("world")
-    block.__enter__()
-    child = os.fork()
-    if not child:
-        block.__exit__(None, None, None)
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert inside(client) == {"world"}
-    block.__exit__(None, None, None)
-    assert inside(client) == set()
 
 
 def test_an_announced_pause_lasts_over_marks_until_it_is_withdrawn(

@@ -55,12 +55,6 @@ def test_the_first_rank_counts_what_all_have_trained_on(directory: Path) -> None
     assert found.lanes[0].step == 7
 
 
-def test_statistics_of_a_trainer_of_another_kind_count_nothing(directory: Path) -> None:
-    module = importlib.import_module("areal.utils.stats_logger")
-    module.StatsLogger().commit(0, 5, 6, {"sft/loss/avg": 1.0})
-    assert record(directory).work == {}
-
-
 def test_engines_tell_the_version_that_they_are_set_to(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

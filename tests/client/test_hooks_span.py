@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 import os
-import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 import stagewatch
-from stagewatch.client.hooks.span import Names, Span, by_stage, inside, mark, publish
+from stagewatch.client.hooks.patching import Patches, with_stage
+from stagewatch.client.hooks.span import Names, Span, inside, mark, publish
 from tests.client.hooking import completed, record, records
 
 NAMES = Names(
@@ -28,31 +31,15 @@ NAMES = Names(
 )
 
 
-def test_a_span_is_seen_while_it_is_open(directory: Path) -> None:
-    with Span(NAMES, "gen", step=3):
-        seen = record(directory).open
-    assert seen is not None
-    assert (seen.stage, seen.substage, seen.step) == ("rollout", "gen", 3)
-    assert record(directory).open is None
-    assert record(directory).framework == "made-up"
-
-
 def test_a_span_inside_its_own_stage_is_shown_but_counted_once(directory: Path) -> None:
-    with Span(NAMES, "gen"), Span(NAMES, "prefill"):
-        assert [frame.substage for frame in record(directory).lanes[0].frames] == ["gen", "prefill"]
-    assert completed(record(directory)) == {"rollout": 1}
-
-
-def test_a_stage_is_as_old_as_its_outermost_part(directory: Path) -> None:
-    with Span(NAMES, "validate"), Span(NAMES, "gen"):
-        (outer, inner) = record(directory).lanes[0].frames
-        assert outer.started < inner.started
+    with Span(NAMES, "gen", step=3), Span(NAMES, "prefill"):
+        outer, inner = record(directory).lanes[0].frames
+        assert (outer.substage, inner.substage, inner.step) == ("gen", "prefill", 3)
         seen = record(directory).open
         assert seen is not None
-        assert (seen.substage, seen.started) == ("gen", outer.started)
-    with Span(NAMES, "gen"), Span(NAMES, "score"):
-        (outer, inner) = record(directory).lanes[0].frames
-        assert record(directory).open == inner
+        assert (seen.substage, seen.started) == ("prefill", outer.started), "as old as the stage"
+    found = record(directory)
+    assert (found.open, found.framework, completed(found)) == (None, "made-up", {"rollout": 1})
 
 
 def test_an_unlisted_name_belongs_to_the_stage_it_runs_in(directory: Path) -> None:
@@ -103,7 +90,7 @@ def test_spans_that_do_not_end_in_the_order_they_began(directory: Path) -> None:
 
 def test_concurrent_tasks_each_count_and_do_not_nest_in_each_other(directory: Path) -> None:
     async def sample(started: asyncio.Event, others: asyncio.Event) -> None:
-        with Span(NAMES, "gen"):
+        with Span(NAMES, "gen"), Span(NAMES, "score"):
             started.set()
             await others.wait()
 
@@ -115,34 +102,7 @@ def test_concurrent_tasks_each_count_and_do_not_nest_in_each_other(directory: Pa
         await asyncio.gather(*tasks)
 
     asyncio.run(job())
-    assert completed(record(directory)) == {"rollout": 4}
-
-
-def test_a_task_started_inside_a_span_is_part_of_it(directory: Path) -> None:
-    async def part() -> None:
-        with Span(NAMES, "my_reward"):
-            await asyncio.sleep(0)
-            seen = record(directory).open
-            assert seen is not None and seen.stage == "reward"
-
-    async def job() -> None:
-        with Span(NAMES, "score"):
-            await asyncio.gather(part(), part())
-
-    asyncio.run(job())
-    assert completed(record(directory)) == {"reward": 1}
-
-
-def test_another_thread_has_spans_of_its_own(directory: Path) -> None:
-    def other() -> None:
-        with Span(NAMES, "gen"):
-            assert len(record(directory).lanes) == 2
-
-    with Span(NAMES, "gen"):
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-    assert completed(record(directory)) == {"rollout": 2}
+    assert completed(record(directory)) == {"rollout": 4, "reward": 4}
 
 
 def test_an_exception_is_a_failure_of_the_stage_it_left_first(directory: Path) -> None:
@@ -197,13 +157,6 @@ def test_what_init_was_told_is_kept(directory: Path) -> None:
     assert (found.role, found.rank, found.framework) == ("rollout", 4, "mine")
 
 
-def test_init_without_a_framework_gets_the_one_whose_spans_come(directory: Path) -> None:
-    stagewatch.init(rank=4)
-    assert record(directory).framework == ""
-    with Span(NAMES, "gen"):
-        assert record(directory).framework == "made-up"
-
-
 def test_children_of_a_fork_do_not_pass_for_the_rank(directory: Path) -> None:
     with Span(NAMES, "gen"):
         pid = os.fork()
@@ -214,25 +167,6 @@ def test_children_of_a_fork_do_not_pass_for_the_rank(directory: Path) -> None:
         assert os.waitstatus_to_exitcode(status) == 1
         seen = record(directory).open
         assert seen is not None and seen.stage == "rollout"
-
-
-@pytest.mark.parametrize("step", ["no number", object(), 2**70, -4, float("nan")])
-def test_an_odd_step_harms_nobody(directory: Path, step: object) -> None:
-    with Span(NAMES, "gen", step=step):
-        pass
-    mark(NAMES, 5)
-    assert record(directory).lanes[0].step == 5
-
-
-def test_without_an_agent_nothing_happens(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("STAGEWATCH_DIR", str(directory / "missing"))
-    with caplog.at_level(logging.WARNING, "stagewatch"):
-        for _ in range(3):
-            with Span(NAMES, "gen"):
-                pass
-    assert len(caplog.records) == 1
 
 
 CLUSTER = Names(
@@ -269,11 +203,50 @@ def test_a_worker_of_a_single_controller_is_told_from_the_controller(
     assert (found.role, found.rank) == (role, rank)
 
 
-def test_a_name_under_two_stages_is_refused() -> None:
-    assert by_stage(silent=("step",), train=("fit", "upd")) == {
-        "step": None,
-        "fit": "train",
-        "upd": "train",
-    }
-    with pytest.raises(ValueError, match="two stages"):
-        by_stage(rollout=("gen",), eval=("gen",))
+@contextlib.contextmanager
+def timed(name: str) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        yield name.upper()
+
+
+@contextlib.asynccontextmanager
+async def atimed(name: str) -> AsyncIterator[str]:
+    yield name.upper()
+
+
+@pytest.fixture
+def hooked() -> Any:
+    """A module of context managers that are spans."""
+    module: Any = ModuleType("somebodys")
+    module.timed, module.atimed = timed, atimed
+    patches = Patches("")
+    patches.plan(module, "timed", with_stage(NAMES), "name")
+    patches.plan(module, "atimed", with_stage(NAMES, asynchronous=True), "name")
+    patches.apply()
+    return module
+
+
+def test_a_context_manager_of_the_framework_is_a_span(directory: Path, hooked: Any) -> None:
+    async def update() -> None:
+        async with hooked.atimed("update") as value:
+            assert (value, inside("train")) == ("UPDATE", True)
+
+    with hooked.timed("gen") as value:
+        assert (value, inside("rollout")) == ("GEN", True)
+        raise OSError("which it swallows")
+    asyncio.run(update())
+    with pytest.raises(KeyError), hooked.timed(name="score"):
+        raise KeyError
+    found = record(directory)
+    assert completed(found) == {"rollout": 1, "train": 1, "reward": 1}
+    assert dict(found.failures) == {("reward", "KeyError"): 1}
+
+
+def test_one_that_is_a_decorator_opens_a_span_each_time(directory: Path, hooked: Any) -> None:
+    @hooked.timed("gen")
+    def generate(times: int) -> bool:
+        return inside("rollout") and (times == 0 or generate(times - 1))
+
+    assert generate(1)
+    assert generate(0)
+    assert completed(record(directory)) == {"rollout": 2}

@@ -87,15 +87,6 @@ def directory(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-@pytest.fixture(params=[raise_time_out, Watchdog(), Watchdog().bark,
-                        functools.partial(raise_time_out, 1)],
-                ids=["function", "object", "method", "partial"])  # fmt: skip
-def handler(request: pytest.FixtureRequest) -> Iterator[Callable[..., None]]:
-    before = signal.signal(signal.SIGUSR1, request.param)
-    yield request.param
-    signal.signal(signal.SIGUSR1, before)
-
-
 def one_stage() -> None:
     with stagewatch.stage("rollout", step=1):
         pass
@@ -121,11 +112,32 @@ def values() -> None:
     stagewatch.collective("world")
 
 
-@pytest.mark.parametrize("work", [one_stage, one_span, one_pair, one_heartbeat, values])
-@pytest.mark.usefixtures("handler")
+@contextmanager
+def handled(handler: Callable[..., None]) -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(
+    ("work", "handler"),
+    [
+        (one_stage, raise_time_out),
+        (one_span, Watchdog()),
+        (one_pair, Watchdog().bark),
+        (one_heartbeat, functools.partial(raise_time_out, 1)),
+        (values, raise_time_out),
+    ],
+    ids=["stage", "span", "pair", "heartbeat", "values"],
+)
 def test_the_time_out_comes_through_and_no_stage_stays_open(
-    directory: Path, work: Callable[[], None]
+    directory: Path, work: Callable[[], None], handler: Callable[..., None]
 ) -> None:
+    with handled(handler):
+        interrupt_at_each_point(directory, work)
+
+
+def interrupt_at_each_point(directory: Path, work: Callable[[], None]) -> None:
     with signal_at(sys.maxsize):  # Python 3.12 tells of opcodes from the second time on
         work()
     interrupted = 0
@@ -152,7 +164,7 @@ def test_the_time_out_comes_through_and_no_stage_stays_open(
     assert found.dropped == record(directory).dropped == 0
 
 
-@pytest.mark.parametrize("work", [one_stage, one_span, one_heartbeat, values])
+@pytest.mark.parametrize("work", [one_span, values])
 def test_a_handler_that_records_itself_disturbs_nothing(
     directory: Path, work: Callable[[], None]
 ) -> None:
@@ -163,15 +175,12 @@ def test_a_handler_that_records_itself_disturbs_nothing(
             shown.append([frame.stage for frame in record(directory).lanes[0].frames][-1])
 
     shown: list[str] = []
-    before = signal.signal(signal.SIGUSR1, checkpoint)
-    try:
+    with handled(checkpoint):
         came = ["before"]
         while came:
             with signal_at(len(shown)) as came:
                 work()
             assert record(directory).open is None
-    finally:
-        signal.signal(signal.SIGUSR1, before)
     assert len(shown) > 5
     assert set(shown) == {"checkpoint"}
     assert completed(record(directory))["checkpoint"] == len(shown)
@@ -179,14 +188,15 @@ def test_a_handler_that_records_itself_disturbs_nothing(
 
 
 def test_an_error_of_our_own_is_still_swallowed(
-    directory: Path, handler: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise TimeOut  # the same kind, from no handler
 
     monkeypatch.setattr("stagewatch.client._lane.Lane.enter", broken)
-    one_stage()
-    one_span()
+    with handled(raise_time_out):
+        one_stage()
+        one_span()
     assert record(directory).open is None
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.identity import identify
 from tests.client.hooking import FRAMEWORKS, ROOT
 from tests.running import clean_environ
 
@@ -25,16 +24,6 @@ os.write(1, f"identity {found.job_id} {found.rank}\\n".encode())
 
 LAUNCHERS = {
     "torchrun": ("torch", "-m torch.distributed.run --nproc_per_node 2", r"torchrun-\w{8}"),
-    "torchrun-standalone": (
-        "torch",
-        "-m torch.distributed.run --standalone --nproc_per_node 2",
-        r"torchrun-\w{8}",
-    ),
-    "torchrun-static": (
-        "torch",
-        "-m torch.distributed.run --rdzv-backend static --master-port 0 --nproc_per_node 2",
-        r"torchrun-\w{8}",
-    ),
     "torchrun-elastic": (
         "torch",
         "-m torch.distributed.run --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint localhost:0 "
@@ -103,21 +92,9 @@ def test_two_launchers_of_one_job(tmp_path: Path) -> None:
     nodes = "--nnodes 2 --rdzv-backend static --master-addr 127.0.0.1 --master-port 29611"
     script = tmp_path / "rank.py"
     script.write_text(RANK)
+    command = [sys.executable, "-m", "torch.distributed.run", *nodes.split(), "--node-rank"]
     started = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                *nodes.split(),
-                "--node-rank",
-                number,
-                script,
-            ],
-            env=ENVIRON,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen([*command, number, script], env=ENVIRON, stdout=subprocess.PIPE, text=True)
         for number in "01"
     ]
     found = re.findall(r"identity (\S+) (\d+)", "".join(p.communicate()[0] for p in started))
@@ -135,35 +112,3 @@ def test_mpi(launcher: str, tmp_path: Path) -> None:
     (job,) = jobs
     assert re.fullmatch(MPI[launcher], job)
     assert ranks == [0, 1]
-
-
-RANKED = {"RANK": "1", "WORLD_SIZE": "4"}
-
-
-def test_the_rendezvous_names_a_job_of_several_nodes() -> None:
-    """DeepSpeed's launcher on several nodes and scripts by hand set no more than this."""
-    found = identify(RANKED | {"MASTER_ADDR": "gpu-17", "MASTER_PORT": "29500"})
-    assert found.job_id == "rendezvous-gpu-17-29500"
-
-
-def test_one_node_of_several_is_not_named_by_its_own_launcher() -> None:
-    files = "/tmp/torchelastic_ab1/none_{}/attempt_0/0/error.json"
-    environ = RANKED | {
-        "TORCHELASTIC_RUN_ID": "none",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "gpu-17",
-        "MASTER_PORT": "29500",
-    }
-    jobs = {
-        identify(environ | {"TORCHELASTIC_ERROR_FILE": files.format(random)}).job_id
-        for random in ("4v0x6g6z", "9k2bb_0z")
-    }
-    assert jobs == {"rendezvous-gpu-17-29500"}
-
-
-def test_stagewatch_run_names_what_nothing_else_names() -> None:
-    run = {"STAGEWATCH_RUN_ID": "run-7"}
-    assert identify(run).job_id == "run-7"
-    assert identify(run | {"SLURM_JOB_ID": "540"}).job_id == "540"
-    elsewhere = RANKED | {"MASTER_ADDR": "gpu-17", "MASTER_PORT": "29500"}
-    assert identify(run | elsewhere).job_id == "rendezvous-gpu-17-29500"

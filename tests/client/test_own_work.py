@@ -34,13 +34,20 @@ from stagewatch.ranks.own_work import (
 from tests.client.conftest import Client, Clock
 
 MS = 0.001
+RANK = "540", "train", "3"
+
+
+def exported(client: Client, clock: Clock, seen: OwnWork | None = None) -> Samples:
+    """What the agent exports now."""
+    record = dataclasses.replace(client.record(), name="1")
+    out = Samples()
+    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
+    return out
 
 
 def own_work(client: Client, clock: Clock, seen: OwnWork | None = None) -> dict[str, list[float]]:
     """Seconds worked and waited by stage, as the agent exports them now."""
-    record = dataclasses.replace(client.record(), name="1")
-    out = Samples()
-    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
+    out = exported(client, clock, seen)
     return {
         labels[3]: [round(out.value(metric, *labels) or 0.0, 6) for metric in (WORKED, WAITED)]
         for labels in out.families.get(WORKED, {})
@@ -49,18 +56,6 @@ def own_work(client: Client, clock: Clock, seen: OwnWork | None = None) -> dict[
 
 def all_reduce() -> contextlib.AbstractContextManager[object]:
     return stagewatch.collective("world", op="all_reduce", size=4)
-
-
-def test_time_in_a_blocking_call_is_waiting_and_the_rest_is_work(
-    clock: Clock, client: Client
-) -> None:
-    for _ in range(3):
-        with stagewatch.stage("train"):
-            clock.forward(0.3)
-            with all_reduce():
-                clock.forward(0.1)
-            clock.forward(0.05)
-    assert own_work(client, clock) == {"train": [1.05, 0.3], "idle": [0.0, 0.0]}
 
 
 def test_what_is_under_way_counts_at_every_look(clock: Clock, client: Client) -> None:
@@ -87,16 +82,6 @@ def test_the_wait_counts_for_the_stage_in_which_it_is(clock: Clock, client: Clie
             clock.forward(2)
     assert own_work(client, clock)["train"] == [1, 2]
     assert own_work(client, clock)["weights_update"] == [0, 4]
-
-
-def test_without_stages_the_time_between_heartbeats_counts(clock: Clock, client: Client) -> None:
-    stagewatch.heartbeat(0)
-    for step in range(1, 4):
-        clock.forward(0.2)
-        with all_reduce():
-            clock.forward(0.6)
-        stagewatch.heartbeat(step)
-    assert own_work(client, clock) == {"idle": [0.6, 1.8]}
 
 
 def test_a_collective_inside_of_another_is_not_counted_twice(clock: Clock, client: Client) -> None:
@@ -133,10 +118,7 @@ def test_the_launch_on_a_device_ends_the_wait_with_the_call(clock: Clock, client
 
 def data_wait(client: Client, clock: Clock, seen: OwnWork | None = None) -> float | None:
     """Seconds waited for batches of data, as the agent exports them now."""
-    record = dataclasses.replace(client.record(), name="1")
-    out = Samples()
-    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
-    return out.value(DATA_WAIT, record.job_id, record.role, str(record.rank))
+    return exported(client, clock, seen).value(DATA_WAIT, *RANK)
 
 
 def test_waiting_for_a_batch_counts_while_it_lasts_and_is_work_too(
@@ -162,10 +144,8 @@ SUMS = STEPS, STEP_TIME, STEP_TIME_SQUARED, STEP_WORK, STEP_WORK_SQUARED, STEP_W
 
 def step_sums(client: Client, clock: Clock, seen: OwnWork | None = None) -> list[float]:
     """Steps, and the sums of powers of their time and work, as the agent exports them now."""
-    record = dataclasses.replace(client.record(), name="1")
-    out = Samples()
-    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
-    return [round(out.value(metric, "540", "train", "3") or 0.0, 6) for metric in SUMS]
+    out = exported(client, clock, seen)
+    return [round(out.value(metric, *RANK) or 0.0, 6) for metric in SUMS]
 
 
 def sums_of(*steps: tuple[float, float]) -> list[float]:
@@ -229,20 +209,6 @@ def test_a_step_with_a_checkpoint_is_no_step_to_be_compared(clock: Clock, client
             with stagewatch.stage("checkpoint", step=step):
                 clock.forward(30)
     assert step_sums(client, clock) == sums_of(*[(1, 1)] * 3)
-
-
-def test_a_step_that_begins_inside_of_a_collective_is_left_out(
-    clock: Clock, client: Client
-) -> None:
-    for step in range(5):
-        clock.forward(1)
-        if step == 3:
-            with all_reduce():
-                clock.forward(4)
-                stagewatch.heartbeat(step)
-        else:
-            stagewatch.heartbeat(step)
-    assert step_sums(client, clock) == sums_of(*[(1, 1)] * 2)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1))))

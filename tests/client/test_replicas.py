@@ -86,18 +86,12 @@ def test_values_are_compared_bit_by_bit(
     assert (values[0] == values[1]) is alike
 
 
-@pytest.mark.parametrize("value", [object(), None, [1, 2], object])
+@pytest.mark.parametrize("value", [object(), [1, 2]])
 def test_what_cannot_be_checked_harms_nobody(value: object, directory: Path) -> None:
     stagewatch.replicated("x", value)
     stagewatch.replicated("n" * 60, 1)
     stagewatch.watch_replicas(value, value)()
     assert not record(directory).replicas
-
-
-def test_checks_are_no_scalars(directory: Path) -> None:
-    stagewatch.scalar("reward", 0.5)
-    stagewatch.replicated("loss", 0.5)
-    assert record(directory).scalars == {"reward": 0.5}
 
 
 def test_a_record_without_checks_has_none_and_odd_ones_are_passed_over(directory: Path) -> None:
@@ -120,10 +114,6 @@ def test_the_first_step_of_a_gradient_that_is_not_finite_is_shown(directory: Pat
     assert out.value(NOT_FINITE, "540", "train", "3", "GPU-d") == 37
 
 
-def test_nothing_is_recorded_without_a_record() -> None:
-    stagewatch.replicated("x", 1)
-
-
 class TestTorch:
     """One process; the job of four is in test_replicas_gloo."""
 
@@ -131,7 +121,7 @@ class TestTorch:
     def torch(self) -> Any:
         return pytest.importorskip("torch", reason="torch is not installed: make test-frameworks")
 
-    @pytest.mark.parametrize("kind", ["float32", "bfloat16", "float64", "complex64"])
+    @pytest.mark.parametrize("kind", ["bfloat16", "complex64"])
     def test_every_single_bit_changes_the_checksum(self, torch: Any, kind: str) -> None:
         from stagewatch.client._replicas import _Watch
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -13,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import clean_environ
+from stagewatch.core.processes import Children
+from tests.client.hooking import needs, start_ranks
 
 RANKS = 4
 EVERY = 5
@@ -21,25 +21,13 @@ EVERY = 5
 
 def run(directory: Path, what: str, *, odd: int, at: int, steps: int, every: int, kind: str) -> Run:
     """What each rank has told."""
-    processes = []
-    for rank in range(RANKS):
-        environ = clean_environ(
-            {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "STAGEWATCH_DIR": str(directory)}
-        )
-        numbers = map(str, (odd, at, steps, every))
-        command = [sys.executable, "-m", "tests.client.jobs.replicas"]
-        command += [str(directory / "store"), what, *numbers, kind]
-        with (directory / f"{rank}.txt").open("w") as out:  # a pipe that nobody reads fills up
-            processes.append(subprocess.Popen(command, env=environ, stdout=out))
-    try:
-        ended = [one.wait(timeout=36_000) for one in processes]
-    finally:
-        for one in processes:
-            one.kill()
-            one.wait()
-    assert ended == [0] * RANKS
-    told = [(directory / f"{rank}.txt").read_text() for rank in range(RANKS)]
-    return [[line.split() for line in text.splitlines()] for text in told]
+    with Children() as children:
+        numbers = odd, at, steps, every
+        arguments = directory / "store", what, *numbers, kind
+        started = start_ranks(children, RANKS, "replicas", directory, *arguments)
+        assert [one.wait(timeout=36_000) for one in started] == [0] * RANKS
+    told = [(directory / f"{rank}.log").read_text() for rank in range(RANKS)]
+    return [[line.split() for line in text.splitlines() if line[:1].isdigit()] for text in told]
 
 
 Run = list[list[list[str]]]
@@ -63,7 +51,7 @@ def named(told: Run) -> dict[int, list[tuple[int, str]]]:
 
 @pytest.fixture(autouse=True)
 def torch() -> None:
-    pytest.importorskip("torch", reason="torch is not installed: make test-frameworks")
+    needs("torch")
 
 
 @pytest.mark.parametrize(

@@ -2,81 +2,86 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.client.slow_job import NODE, running, told, watched
-from tests.hangbench.throttles import CGROUPS, missing
+from stagewatch.core.errors import StagewatchError
+from stagewatch.demo.prometheus import arguments, judge_command, prometheus_command, write_config
+from stagewatch.demo.stack import Stack, free_port, only
+from stagewatch.prometheus.api import PrometheusApi
+from tests.running import clean_environ
 from tests.waiting import wait_for
 
-GROUP = CGROUPS / "stagewatch-test-slow-540"
+NODE = "node-a"
+JOB = """
+import multiprocessing, sys, time
+import stagewatch
 
-SLEEPS = """
-def prepare(number): pass
-def work(number):
-    if number == 2: time.sleep(0.1)
-"""
-LIMITED = f"""
-import os
-from pathlib import Path
-def prepare(number):
-    if number == 2:
-        Path({str(GROUP / "cgroup.procs")!r}).write_text(str(os.getpid()))
-def work(number):
-    end = time.thread_time() + 0.05
-    while number == 2 and time.thread_time() < end: pass
-"""
-READS_PAGES = """
-import mmap, os
-def prepare(number):
-    global file
-    file = open({data!r}, "rb")
-def work(number):
-    end = time.monotonic() + 0.1
-    while number == 2 and time.monotonic() < end:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as memory:
-            memory.madvise(mmap.MADV_RANDOM)
-            sum(memory[:: 16 * mmap.PAGESIZE])
+def rank(number, barrier):
+    stagewatch.init("train", job_id="slow-540", rank=number, world_size=4)
+    step = 0
+    while True:
+        step += 1
+        with stagewatch.stage("train", step=step):
+            time.sleep(0.3 if number == 2 else 0.2)
+            with stagewatch.collective("world", op="all_reduce", size=4):
+                barrier.wait()
+
+context = multiprocessing.get_context("fork")
+barrier = context.Barrier(4)
+ranks = [context.Process(target=rank, args=(n, barrier), daemon=True) for n in range(4)]
+for one in ranks:
+    one.start()
+sys.stdin.read()  # the ranks end with this process, and it with the test
 """
 
 
-def test_the_alert_names_the_slow_rank_and_no_other(tmp_path: Path) -> None:
-    with watched(tmp_path, {"stages"}) as (stack, prometheus), running(stack, SLEEPS) as job:
-        (text,) = told(job, prometheus, lambda text: "works 1." in text)
-        assert text.startswith(f"Job slow-540 (train): rank 2 on {NODE} works 1.")
-        waited = "sum by (rank) (rl_rank_waited_seconds_total)"
-        (least, *_) = sorted(prometheus.query(waited), key=lambda series: series.value)
-        assert least.labels["rank"] == "2"
-
-
-def test_a_limit_of_its_cgroup_is_told_beside_the_rank(tmp_path: Path) -> None:
-    if reason := missing(lambda *actions: "quota" in actions):
-        pytest.skip(reason)
-    GROUP.mkdir(exist_ok=True)
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[PrometheusApi]:
+    """One that has the shipped rules, looked at every 2 s, a node's agent with the job, a judge."""
     try:
-        (GROUP / "cpu.cfs_period_us").write_text("100000")
-        (GROUP / "cpu.cfs_quota_us").write_text("20000")
-        with (
-            watched(tmp_path, {"stages", "processes"}) as (stack, prometheus),
-            running(stack, LIMITED) as job,
-        ):
-            told(job, prometheus, lambda text: "rank 2" in text and "A CPU limit stops it" in text)
+        stack = Stack(cache=tmp_path / "cache", nodes=[NODE])
+    except StagewatchError as error:
+        pytest.skip(f"needs prometheus: {error}")
+    try:
+        stack.start_agent(NODE, *only({"stages"}))
+        judge = f"127.0.0.1:{free_port()}"
+        config = write_config(stack.directory, stack.agents, judge)
+        rules = stack.directory / "rules" / "slow.rules.yaml"
+        rules.write_text(rules.read_text().replace("interval: 15s", "interval: 2s"))
+        port = free_port()
+        command = arguments(prometheus_command(tmp_path / "cache"), config, port)
+        stack.children.start(command, log=stack.directory / "prometheus.log")
+        url = f"http://127.0.0.1:{port}"
+        stack.children.start(
+            [*judge_command(judge, url, stack.directory), "--collector.slow.interval=2s"],
+            log=stack.directory / "judge.log",
+        )
+        environ = clean_environ({"STAGEWATCH_DIR": str(stack.record_dir(NODE))})
+        job = subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE, env=environ)
+        with job, closing(PrometheusApi(url)) as api:
+            wait_for(api.ready, "Prometheus answers", 60)
+            yield api
     finally:
-        wait_for(lambda: not (GROUP / "cgroup.procs").read_text(), "the rank to end")
-        with contextlib.suppress(OSError):
-            GROUP.rmdir()
+        stack.stop()
 
 
-def test_pages_that_it_waits_for_are_told_beside_the_rank(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.write_bytes(bytes(64 << 20))
-    subprocess.run(["sync", "--data", str(data)], check=True)
-    with (
-        watched(tmp_path, {"stages", "ranks"}) as (stack, prometheus),
-        running(stack, READS_PAGES.format(data=str(data))) as job,
-    ):
-        told(job, prometheus, lambda text: "rank 2" in text and "pages a second from" in text)
+def test_the_alert_names_the_slow_rank_and_no_other(prometheus: PrometheusApi) -> None:
+    def told() -> list[str]:
+        return [
+            alert.annotations["description"]
+            for alert in prometheus.alerts()
+            if alert.labels["alertname"] in ("SlowRank", "SlowNode", "SlownessRotates", "JobSlow")
+        ]
+
+    wait_for(lambda: any("works 1." in text for text in told()), "the alert", 240)
+    (text,) = told()
+    assert text.startswith(f"Job slow-540 (train): rank 2 on {NODE} works 1.")
+    waited = "sum by (rank) (rl_rank_waited_seconds_total)"
+    (least, *_) = sorted(prometheus.query(waited), key=lambda series: series.value)
+    assert least.labels["rank"] == "2"

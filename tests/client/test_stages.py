@@ -11,16 +11,9 @@ from stagewatch.record import FRAMES
 from tests.client.conftest import Client, Clock
 
 
-def test_an_open_stage_is_shown_with_its_step(clock: Clock, client: Client) -> None:
-    with stagewatch.stage("weights_update", step=10):
-        frame = client.record().open
-    assert frame is not None
-    assert (frame.stage, frame.substage, frame.step, frame.started) == ("weights_update", "", 10, 1)
-    assert client.record().open is None
-
-
 def test_the_innermost_stage_is_the_open_one(clock: Clock, client: Client) -> None:
     with stagewatch.stage("train", step=1):
+        assert client.record().lanes[0].progress == 1
         clock.forward(1)
         with stagewatch.stage("checkpoint"):
             (lane,) = client.record().lanes
@@ -28,18 +21,9 @@ def test_the_innermost_stage_is_the_open_one(clock: Clock, client: Client) -> No
             assert [frame.step for frame in lane.frames] == [1, 1]
         frame = client.record().open
         assert frame is not None
-        assert frame.stage == "train"
-
-
-def test_a_long_rollout_that_beats_has_short_gaps(clock: Clock, client: Client) -> None:
-    with stagewatch.stage("rollout"):
-        for step in range(120):
-            clock.forward(1)
-            stagewatch.heartbeat(step)
-    totals = client.record().totals["rollout"]
-    assert totals.durations[13] == 1  # 64 to 128 s
-    assert totals.gaps[7] == 119  # 1 to 2 s; the first one is left out
-    assert totals.gap_seconds == pytest.approx(119)
+        assert (frame.stage, frame.substage, frame.step, frame.started) == ("train", "", 1, 1)
+    assert client.record().open is None
+    assert client.record().lanes[0].marks == 4
 
 
 def test_gaps_count_for_the_innermost_stage(clock: Clock, client: Client) -> None:
@@ -55,14 +39,6 @@ def test_gaps_count_for_the_innermost_stage(clock: Clock, client: Client) -> Non
     assert totals["train"].gap_seconds == pytest.approx(2 + 1 + 2)
     assert totals["checkpoint"].gap_seconds == pytest.approx(100)
     assert totals["idle"].gap_seconds == pytest.approx(50)
-
-
-def test_a_heartbeat_tells_progress_and_step(clock: Clock, client: Client) -> None:
-    stagewatch.heartbeat(step=10)
-    clock.forward(5)
-    stagewatch.heartbeat()
-    (lane,) = client.record().lanes
-    assert (lane.progress, lane.step, lane.marks) == (6, 10, 2)
 
 
 def test_an_exception_is_counted_once_however_many_stages_it_leaves(client: Client) -> None:
@@ -83,12 +59,6 @@ def test_an_exception_is_counted_once_however_many_stages_it_leaves(client: Clie
         "loss is nan",
         4,
     )
-
-
-def test_an_exit_with_a_status_is_a_failure(client: Client) -> None:
-    with pytest.raises(SystemExit), stagewatch.stage("train"):
-        raise SystemExit(1)
-    assert client.record().failures == {("train", "SystemExit"): 1}
 
 
 def test_as_decorator_of_a_function(client: Client) -> None:
@@ -123,7 +93,7 @@ def test_overlapping_tasks_of_one_thread_close_their_own_stages(client: Client) 
     """Tasks do not end in the order they began, as nested `with` blocks do."""
 
     async def sample(name: str, mine: asyncio.Event, wait_for: asyncio.Event) -> None:
-        async with stagewatch.stage(name):
+        with stagewatch.stage(name):
             mine.set()
             await wait_for.wait()
 
@@ -163,6 +133,27 @@ def test_stages_deeper_than_the_record_are_timed_and_counted_as_dropped(
     assert frame.stage == "eval"
 
 
+def test_a_stage_that_began_later_is_innermost_in_whichever_place_it_lies(
+    clock: Clock, client: Client
+) -> None:
+    """Places in the record are used again, so their order says nothing."""
+    first, second, third = (stagewatch.stage(name) for name in ("rollout", "reward", "logprob"))
+    first.__enter__()
+    clock.forward(1)
+    second.__enter__()
+    first.__exit__(None, None, None)
+    for _ in range(3):
+        clock.forward(1)
+        stagewatch.heartbeat()
+    assert client.record().totals["reward"].gap_seconds == 3
+    third.__enter__()
+    found = client.record().open
+    assert found is not None
+    assert found.stage == "logprob"
+    third.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+
+
 def test_a_second_init_begins_a_new_record(client: Client) -> None:
     stagewatch.heartbeat(step=5)
     with stagewatch.stage("train"):
@@ -174,16 +165,16 @@ def test_a_second_init_begins_a_new_record(client: Client) -> None:
 
 def test_the_first_failure_is_kept_when_others_follow(client: Client) -> None:
     for stage, error in (
-        ("train", MemoryError("CUDA out of memory")),
+        ("train", SystemExit(1)),
         ("cleanup", TimeoutError("Request timeout")),
         ("cleanup", TimeoutError("Request timeout again")),
     ):
         with pytest.raises(type(error)), stagewatch.stage(stage):
             raise error
     record = client.record()
-    assert record.failures == {("train", "MemoryError"): 1, ("cleanup", "TimeoutError"): 2}
+    assert record.failures == {("train", "SystemExit"): 1, ("cleanup", "TimeoutError"): 2}
     assert record.first_failure is not None
     assert record.last_failure is not None
-    assert (record.first_failure.stage, record.first_failure.error) == ("train", "MemoryError")
+    assert (record.first_failure.stage, record.first_failure.error) == ("train", "SystemExit")
     assert record.last_failure.message == "Request timeout again"
     assert record.first_failure.time <= record.last_failure.time

@@ -100,7 +100,7 @@ def test_no_thread_loses_anothers_counts(client: Client) -> None:
         for _ in range(2000):
             stagewatch.collective("world")
             stagewatch.scalar(f"scalar_{number}_{_ % 4}", number)
-            with stagewatch.stage("rollout"):
+            with stagewatch.stage("rollout"), stagewatch.call(f"tool {_ % 20}"):
                 pass
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
@@ -112,3 +112,5 @@ def test_no_thread_loses_anothers_counts(client: Client) -> None:
     assert record.collectives == {"world": 12_000}
     assert len(record.scalars) == 24
     assert sum(record.totals["rollout"].durations) == 12_000
+    assert sum(sum(calls.durations) for calls in record.calls.values()) == 12_000
+    assert not any(calls.open for calls in record.calls.values())

@@ -8,8 +8,6 @@ says of its own record then; the calls are those of PyTorch's own documentation 
 from __future__ import annotations
 
 import json
-import os
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 import pytest
 
 from stagewatch.core.processes import Children
-from tests.client.hooking import ROOT, needs
+from tests.client.hooking import needs, start_ranks
 from tests.waiting import wait_for
 
 Pair = Callable[..., list[Any]]
@@ -33,19 +31,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         def run(code: str, *, backend: str = "gloo", begins: str = "first") -> list[Any]:
             (tmp_path / "code.py").write_text(textwrap.dedent(code))
             outputs = [tmp_path / f"{rank}.json" for rank in range(2)]
-            for rank in range(2):
-                environ = os.environ | {
-                    "STAGEWATCH_DIR": str(tmp_path),
-                    "PYTHONPATH": f"{ROOT / 'exporters'}{os.pathsep}{ROOT}",
-                    "RANK": str(rank),
-                    "WORLD_SIZE": "2",
-                    "OMP_NUM_THREADS": "1",
-                    "MASTER_ADDR": "127.0.0.1",
-                }
-                command = [sys.executable, "-m", "tests.client.jobs.pair", str(tmp_path)]
-                children.start(
-                    [*command, backend, begins], environ=environ, log=tmp_path / f"{rank}.log"
-                )
+            start_ranks(children, 2, "pair", tmp_path, tmp_path, backend, begins)
             wait_for(
                 lambda: all(output.exists() for output in outputs),
                 f"both ranks; see the logs in {tmp_path}",

@@ -15,7 +15,7 @@ import pytest
 
 import stagewatch
 from stagewatch.client.hooks import torch as program
-from stagewatch.client.hooks.patching import answered, as_stage, reported, within
+from stagewatch.client.hooks.patching import answered, as_stage, within
 from stagewatch.client.hooks.span import Names, Span, by_stage
 from tests.client.hooking import fresh_client
 
@@ -54,7 +54,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         stagewatch.stage("train")(fails),
         stagewatch.call("search")(fails),
         as_stage(NAMES, "step")(fails),
-        reported(lambda *_: None)(fails),
+        within(lambda *_: None)(fails),
         answered(lambda *_: None)(fails),
         within(lambda *_: Span(NAMES, "step"))(fails),
         program._part("forward", begins=True)(fails),

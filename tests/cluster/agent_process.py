@@ -32,7 +32,6 @@ class AgentProcess:
         intervals = {
             "collector.slurm_queue.interval": "1s",
             "collector.slurm_nodes.interval": "1s",
-            "collector.slurm_accounting.interval": "1s",
             "collector.slurm_events.interval": "500ms",
             "collector.slurm_jobs.interval": "1s",
             "collector.slurm_holdings.interval": "1s",

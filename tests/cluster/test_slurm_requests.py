@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import suppress
-
 import pytest
 
-from stagewatch.core.errors import NoData
-from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import Munge
 from tests.cluster.independent import requests, requests_since
 from tests.cluster.observing import cli
-from tests.fake_clock import Clock
 from tests.slurm.scene import REQUESTS
-
-CYCLE = 15
-CYCLES = 20  # 5 minutes, after which the least frequent source comes round again
 
 
 @pytest.fixture(scope="module")
@@ -45,27 +36,3 @@ def test_a_source_costs_what_is_planned_for_it(quiet: SlurmCluster, source: str)
     before = requests(quiet)
     getattr(cli(quiet), source)(30)
     assert requests_since(quiet, before).total() == REQUESTS[source]
-
-
-def test_no_cycle_asks_the_controller_for_more_than_four_requests(quiet: SlurmCluster) -> None:
-    """Every source at its default interval, from the start of the agent on."""
-    clock = Clock(0.0)
-    cluster = Cluster(cli(quiet), Timing(timeout=30), clock=clock)
-    every_cycle = (cluster.jobs, cluster.diagnostics, cluster.ping)
-    every_cycle += (cluster.ended_jobs, cluster.node_events)
-    of_cycles = []
-    for cycle in range(2 * CYCLES):
-        clock.now = cycle * CYCLE + 0.003
-        before = requests(quiet)
-        for source in (*every_cycle, *((cluster.nodes,) if cycle % 2 == 0 else ())):
-            with suppress(NoData):  # not due yet, or no accounting
-                source.refresh()
-        of_cycles.append(requests_since(quiet, before))
-    assert max(each.total() for each in of_cycles) == 4
-    assert sum(of_cycles[CYCLES:], Counter()) == {
-        "REQUEST_PARTITION_INFO": 30,  # squeue and scontrol show nodes ask for them too
-        "REQUEST_JOB_INFO": 20,
-        "REQUEST_NODE_INFO": 10,
-        "REQUEST_STATS_INFO": 10,
-        "REQUEST_PING": 5,
-    }

@@ -148,12 +148,3 @@ def test_drained_node_free_gpus_are_not_schedulable(slurm: SlurmCluster) -> None
     assert found.value(slurm_nodes.UNAVAILABLE, *labels) == 1
     since = slurm.run("sinfo", "-h", "-n", "h2", "-O", "Timestamp", env={"SLURM_TIME_FORMAT": "%s"})
     assert found.value(slurm_nodes.SINCE, "h2", "drain") == int(since.split()[0])
-
-
-def test_unknown_start_times_are_absent(slurm: SlurmCluster) -> None:
-    """A held job has no start time; Slurm prints N/A, not a day."""
-    job = slurm.submit("--hold")
-    found = {each.job_id: each for each in cli(slurm).jobs(30).items}
-    assert found[int(job)].start is None
-    assert found[int(job)].end is None
-    assert found[int(job)].eligible is None

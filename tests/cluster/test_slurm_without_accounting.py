@@ -63,7 +63,6 @@ def test_events_are_counted_from_what_the_queue_shows(bare: SlurmCluster) -> Non
     bare.wait_job(requeued, "PENDING", "RUNNING")
     found = look()
     assert found.value(slurm_events.ENDED, "all", "FAILED") == 1
-    assert found.value(slurm_events.FAILED, "all", "exit_other") == 1
     assert found.value(slurm_events.ENDED, "all", "REQUEUED") == 1
     assert found.value(slurm_events.REQUEUES, "all") == 1
     assert found.value(slurm_events.RESTARTS, requeued, "all", "root") == 1

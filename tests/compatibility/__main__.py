@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tests.compatibility DIRECTORY", file=sys.stderr)
         return 2
     known = tuple(readers())
-    wrong = replayed = refused = 0
+    wrong = replayed = 0
     for path in sorted(path for path in Path(arguments[0]).rglob("*") if path.is_file()):
         name = path.relative_to(arguments[0])
         reader = next((r for r in known if any(fnmatch(path.name, f) for f in r.files)), None)
@@ -41,13 +41,9 @@ def main(arguments: list[str]) -> int:
             continue
         print(f"{name} ({reader.subject})")
         content = path.read_bytes()
-        if complaint := reader.refused(content):
-            print(f"  an error of {reader.subject}'s own: {complaint}")
-            refused += 1
-            continue
         replayed += 1
         wrong += not _replay(reader, content)
-    print(f"{replayed} captures, {wrong} of them wrong; {refused} errors of others' own")
+    print(f"{replayed} captures, {wrong} of them wrong")
     return 1 if wrong or not replayed else 0
 
 

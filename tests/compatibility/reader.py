@@ -30,5 +30,3 @@ class Reader:
     """Patterns of file names, as of `fnmatch`; the first reader that fits takes a file."""
     read: Callable[[bytes], Iterable[Value]]
     """The figures of one file's content.  What it raises is told, and counts as a failure."""
-    refused: Callable[[bytes], str] = lambda content: ""
-    """What the command complains of where it tells nothing else."""

@@ -1,12 +1,10 @@
-"""Captures of Slurm: of its commands, and of slurmrestd.
+"""Captures of Slurm's commands.
 
-The counts beside the parsers' come from regular expressions over the raw text, and from a walk
-through the plain JSON; none of the product's readers takes part.
+The counts beside the parsers' come from regular expressions over the raw text.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,13 +13,11 @@ from typing import Any
 
 from stagewatch.slurm import model
 from stagewatch.slurm.transport import accounting, diagnostics, text
-from stagewatch.slurm.transport import json as slurm_json
 from tests.compatibility.reader import Reader, Value
 
 Nodes = model.Records[model.Node]
 Jobs = model.Records[model.Job]
 _GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
-_HELD = re.compile(r"\bgpu:(?:[^,():]+:)?(\d+)\(")
 _CONFIGURED = re.compile(r"(?:^|,)gpu:(?:[^,():]+:)?(\d+)")
 
 
@@ -77,31 +73,6 @@ def _squeue(content: bytes) -> Iterator[Value]:
     yield from _of_jobs(text.parse_jobs(content), states, running if tracked else None)
 
 
-def _rest_jobs(content: bytes) -> Iterator[Value]:
-    states: Counter[str] = Counter()
-    running = 0
-    for job in json.loads(content)["jobs"]:
-        shown = job["job_state"] if isinstance(job["job_state"], list) else [job["job_state"]]
-        state = shown[-1] if len(shown) > 1 else shown[0]
-        waiting = job.get("array_task_string") or "1"
-        states[state] += (
-            sum(
-                len(range(int(first), int(last or first) + 1, int(step or 1)))
-                for first, last, step in re.findall(
-                    r"(\d+)(?:-(\d+))?(?::(\d+))?", waiting.split("%")[0]
-                )
-            )
-            if job.get("array_task_string")
-            else 1
-        )
-        if state == "RUNNING":
-            tres = job.get("tres_alloc_str") or ""
-            of_nodes = sum(_total(_HELD, node) for node in job.get("gres_detail") or ())
-            running += _total(_GPUS, tres) if "gres/gpu" in tres else of_nodes
-    jobs = slurm_json.jobs(slurm_json.document(content, "squeue"))
-    yield from _of_jobs(jobs, states, running if b"gres/gpu=" in content else None)
-
-
 def _nodes(content: bytes) -> Iterator[Value]:
     shown = content.decode(errors="replace")
     lines = [
@@ -126,51 +97,16 @@ def _first(pattern: str, line: str) -> str:
     return match[1] if match else ""
 
 
-def _rest_nodes(content: bytes) -> Iterator[Value]:
-    plain = json.loads(content)["nodes"]
-    states = [
-        "+".join(node["state"])
-        if isinstance(node["state"], list)
-        else "+".join([node["state"], *node.get("state_flags", [])])
-        for node in plain
-    ]
-    tracked = any("gres/gpu=" in (node.get("tres") or "") for node in plain)
-    yield from _of_nodes(
-        slurm_json.nodes(slurm_json.document(content, "nodes")),
-        [state.upper() for state in states],
-        sum(_total(_CONFIGURED, node.get("gres") or "") for node in plain),
-        sum(bool(node.get("reason")) for node in plain),
-        sum(_total(_GPUS, node.get("tres_used") or "") for node in plain) if tracked else None,
-    )
-
-
 def _sdiag(content: bytes) -> Iterator[Value]:
     found = diagnostics.parse_text(content)
     shown = content.decode(errors="replace")
-    for what, rpcs, heading in (
-        ("types", found.by_type, "by message type"),
-        ("users", found.by_user, "by user"),
-    ):
-        section = re.split(r"\n\n|\nPending", shown.partition(heading)[2])[0]
-        yield Value(f"{what} of requests", len(rpcs), section.count("count:"))
-        counts = sum(map(int, re.findall(r"count:(\d+)", section)))
-        yield Value(f"requests by {what}", sum(rpc.count for rpc in rpcs), counts)
+    section = re.split(r"\n\n|\nPending", shown.partition("by message type")[2])[0]
+    counts = [int(count) for count in re.findall(r"count:(\d+)", section)]
+    yield Value("types of requests", len(found.requests), len(counts))
+    yield Value("requests", sum(found.requests.values()), sum(counts))
     threads = re.search(r"Server thread count:\s*(\d+)", shown)
     yield Value(
         "server threads", found.values.get("server_thread_count"), threads and int(threads[1])
-    )
-
-
-def _rest_diag(content: bytes) -> Iterator[Value]:
-    found = diagnostics.parse_json(slurm_json.document(content, "sdiag"))
-    plain = json.loads(content)["statistics"]
-    for what, rpcs, key in (
-        ("types", found.by_type, "rpcs_by_message_type"),
-        ("users", found.by_user, "rpcs_by_user"),
-    ):
-        yield Value(f"{what} of requests", len(rpcs), len(plain.get(key) or []))
-    yield Value(
-        "server threads", found.values.get("server_thread_count"), plain["server_thread_count"]
     )
 
 
@@ -193,24 +129,12 @@ def _ping(content: bytes) -> Iterator[Value]:
     yield Value("controllers up", up, content.count(b" is UP"))
 
 
-def _refused(content: bytes) -> str:
-    """The errors of a JSON answer; what a command prints instead of one goes to standard error."""
-    try:
-        errors = json.loads(content)["errors"]
-    except (ValueError, TypeError, KeyError):
-        return ""
-    return "; ".join(one.get("description") or one.get("error") or "unknown" for one in errors)
-
-
 READERS = tuple(
-    Reader("slurm", files, read, _refused)
+    Reader("slurm", files, read)
     for files, read in (
         (("squeue*.txt",), _squeue),
-        (("rest_jobs*.json",), _rest_jobs),
         (("scontrol_show_node*.txt",), _nodes),
-        (("rest_nodes*.json",), _rest_nodes),
         (("sdiag*.txt",), _sdiag),
-        (("rest_diag*.json",), _rest_diag),
         (("scontrol_ping*.txt",), _ping),
         (
             ("sacct.txt", "sacct_*.txt"),

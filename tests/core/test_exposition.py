@@ -103,8 +103,3 @@ def test_series_beyond_the_limit_are_dropped_and_counted(monkeypatch: pytest.Mon
     assert samples.value(COUNTER, 0) == 7
     assert samples.value(COUNTER, 4) is None
     assert len(samples.families[COUNTER]) == 3
-
-
-def test_wrong_labels_are_a_defect_of_the_collector() -> None:
-    with pytest.raises(ValueError, match="test_dives_total takes the labels"):
-        Samples().add(COUNTER, 1)

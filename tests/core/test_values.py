@@ -31,21 +31,10 @@ def test_durations(written: object, seconds: float) -> None:
     assert duration(written) == seconds
 
 
-@given(st.text())
-def test_any_text_is_a_duration_in_range_or_refused(written: str) -> None:
-    with contextlib.suppress(ValueError):
-        assert 0 < duration(written) <= 366 * 86400
-
-
 @given(st.text(alphabet="htps:/[].0123456789@ ", max_size=30))
 def test_any_text_is_a_url_or_refused(written: str) -> None:
     with contextlib.suppress(ValueError):
         assert http_url(written) in ("", written)
-
-
-hosts = st.just("") | st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True)
-
-hosts |= st.ip_addresses(v=4).map(str) | st.ip_addresses(v=6).map(str)
 
 
 @pytest.mark.parametrize(

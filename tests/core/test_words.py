@@ -13,12 +13,8 @@ from stagewatch.core.words import duration, printable
         (0, "0 s"),
         (0.0004, "< 1 ms"),
         (0.3, "300 ms"),
-        (9.94, "9.9 s"),
-        (48, "48 s"),
-        (60, "1 min"),
         (412, "6 min 52 s"),
         (11100, "3 h 5 min"),
-        (187200, "2 d 4 h"),
         (-90, "−1 min 30 s"),
     ],
 )

@@ -205,7 +205,7 @@ class Scene:
         address = f"127.0.0.1:{free_port()}"
         command = [sys.executable, "-m", "stagewatch.cli", "slurm", "--listen", address]
         command += ["--state-dir", str(self.directory / "slurm-state")]
-        for name in ("queue", "nodes", "accounting", "events", "controller", "sources"):
+        for name in ("queue", "nodes", "events", "controller", "sources"):
             command += [f"--collector.slurm-{name}.interval", "2s"]
         for name in ("jobs", "nodes", "accounting", "diagnostics", "ping"):
             command += [f"--{name}-interval", "2s"]

@@ -82,7 +82,7 @@ def test_the_rank_that_left_early_is_named_and_nothing_is_left(demo: Demo) -> No
     assert demo.nothing_left()
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_ended_in_the_middle_it_leaves_no_process_and_no_file(
     demo: Demo, end: signal.Signals
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.prometheus import prometheus_command
-from stagewatch.demo.rank import Board
 from stagewatch.demo.sync_stall import DemoCluster
 
 
@@ -28,14 +27,6 @@ def program(path: Path, name: str, script: str) -> None:
     file = path / name
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
-
-
-def test_the_time_to_stop_is_told_through_the_board(tmp_path: Path) -> None:
-    Board.create(tmp_path / "board", 8)
-    mine, theirs = Board(tmp_path / "board", 8), Board(tmp_path / "board", 8)
-    assert theirs.stop_at() == 0
-    mine.set_stop(1_732_458_600.5)
-    assert theirs.stop_at() == 1_732_458_600.5
 
 
 def test_the_distributions_package_is_fetched_once_and_unpacked(path: Path, tmp_path: Path) -> None:

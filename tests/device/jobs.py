@@ -46,7 +46,6 @@ class Job:
         self._incidents = IncidentDirectory(self._directory / "incidents")
         self._collector = IncidentsCollector(
             *(self._ranks, self._proc, self._incidents, StackTaker()),
-            kernel_log=self._directory / "no-kernel-log",
             files=self._files,
             nccl=NcclFiles(self._directory / "ranks", self._proc),
         )

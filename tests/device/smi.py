@@ -28,7 +28,6 @@ FIELDS = {
     "temperature.memory": Field(Reading.MEMORY_TEMPERATURE.key(), differs=3),
     "power.draw": Field(Reading.POWER.key(), differs=60),
     "power.limit": Field(Reading.POWER_LIMIT.key()),
-    "power.max_limit": Field(Reading.POWER_LIMIT_MAX.key()),
     "clocks.sm": Field(Reading.CLOCK.key("sm"), _MHZ, 300e6),
     "clocks.mem": Field(Reading.CLOCK.key("memory"), _MHZ, 300e6),
     "clocks.video": Field(Reading.CLOCK.key("video"), _MHZ, 300e6),

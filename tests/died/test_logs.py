@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stagewatch.cli import main
 from stagewatch.core.errors import StagewatchError
 from stagewatch.died.command import judged, of_accounting
 from stagewatch.died.log import Log, of_lines, read
@@ -45,7 +46,6 @@ RAISED = ("[rank3]: Traceback (most recent call last):", '[rank3]:   File "t.py"
     ("prefix", "rank", "node"),
     [
         ("[rank3]: ", 3, ""),
-        ("[default3]:[rank3]: ", 3, ""),
         ("3: ", 3, ""),
         ("trainer-1  | [rank3]: ", 3, ""),
         ("[1,3]<stderr>: ", 3, ""),
@@ -53,7 +53,6 @@ RAISED = ("[rank3]: Traceback (most recent call last):", '[rank3]:   File "t.py"
         ("(RayWorker pid=77, ip=10.0.0.7) ", None, "10.0.0.7"),
         ("node-a7: [rank3]: ", 3, "node-a7"),
         ("2026-11-27T04:00:00.123Z [rank3]: ", 3, ""),
-        ("\x1b[36m(pid=77)\x1b[0m ", None, ""),
         ("", None, ""),
     ],
 )
@@ -112,10 +111,8 @@ def test_what_the_kernel_and_slurm_are_sure_of_explains_a_kill() -> None:
     [
         ("OUT_OF_MEMORY", "host_memory"),
         ("TIMEOUT", "time_limit"),
-        ("DEADLINE", "time_limit"),
         ("PREEMPTED", "preemption"),
         ("NODE_FAIL", "node"),
-        ("BOOT_FAIL", "node"),
         ("CANCELLED", "user"),
         ("FAILED", "code"),
     ],
@@ -242,7 +239,9 @@ def test_real_ranks_lose_their_connection_to_one_that_has_raised(tmp_path: Path)
     assert "3 more lines are echoes" in done.stdout
 
 
-def test_the_record_is_json_with_slurms_accounting(tmp_path: Path) -> None:
+def test_the_record_is_json_with_slurms_accounting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sacct = tmp_path / "sacct"
     runs = (("PREEMPTED", "1796010000"), ("TIMEOUT", "1796011300"))
     times = ("1796000000", "1796000000", "1796000001")
@@ -252,21 +251,14 @@ def test_the_record_is_json_with_slurms_accounting(tmp_path: Path) -> None:
     sacct.chmod(0o755)
     log = tmp_path / "slurm-540.out"
     log.write_text("step 1\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "stagewatch", "died", "--json", "--job", "540", str(log)],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    record = json.loads(done.stdout)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert main(["died", "--json", "--job", "540", str(log)]) == 0
+    record = json.loads(capsys.readouterr().out)
     assert (record["job"], record["class"], record["place"]) == ("540", "time_limit", "accounting")
 
 
 def test_nothing_told_has_a_status_of_its_own(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("step 1\nall done\n")
-    command = [sys.executable, "-m", "stagewatch", "died"]
-    assert subprocess.run([*command, str(log)], check=False).returncode == 3
-    assert subprocess.run(command, check=False).returncode == 2
+    assert main(["died", str(log)]) == 3
+    assert main(["died"]) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
-from stagewatch.faults.collector import ACTIVE, HOLD_SECONDS, SKIPPED, START, FaultsCollector
+from stagewatch.faults.collector import ACTIVE, HOLD_SECONDS, START, FaultsCollector
 from stagewatch.faults.markers import Marker, close_marker, write_marker
 from tests.fake_clock import Clock
 from tests.golden import assert_golden
@@ -57,13 +57,6 @@ def test_a_fault_is_shown_while_it_is_open(
     assert ids(collector.collect()) == {"cpu-1"}
     clock.now = NOW + 11 * HOLD_SECONDS
     assert ids(collector.collect()) == set()
-
-
-def test_files_that_were_passed_over_are_counted(
-    collector: FaultsCollector, tmp_path: Path
-) -> None:
-    (tmp_path / "broken.json").write_text("{")
-    assert collector.collect().value(SKIPPED, "invalid") == 1
 
 
 def test_without_the_directory_there_is_no_data(tmp_path: Path) -> None:

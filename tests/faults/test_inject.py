@@ -21,11 +21,6 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "fault-injection.md"
 def test_the_help_of_a_kind_tells_what_its_target_is(injector: Injector, kind: str) -> None:
     said = " ".join(injector.refused("inject", kind, "--help", COLUMNS="1000", status=0).split())
     assert KINDS[kind].target in said and "--dry-run" in said
-    assert kind in injector.refused("inject", "--help", status=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_documented(kind: str) -> None:
     assert f"`{kind}`" in DOCUMENTATION.read_text()
 
 
@@ -33,10 +28,9 @@ def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Pyt
     victim = python("import time; print('here'); time.sleep(600)")
     victim.said("here")
     argv = ("inject", "process-stop", f"--target={victim.pid}", "--for=60s", "--dry-run")
-    said = injector.run(*argv)
+    said = injector.refused(*argv, status=0)
     for line in (f"would  kill -STOP {victim.pid}", f"then  kill -CONT {victim.pid}", "marker"):
         assert line in said
-    assert "\033" not in said and "\r" not in said, "colours are for terminals"
     assert not injector.markers() and not injector.undo.exists()
     assert "T" not in Path(f"/proc/{victim.pid}/status").read_text().partition("State:")[2][:3]
 

@@ -37,11 +37,10 @@ def hold(injector: Injector, victim: Script) -> Script:
     return script
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_ends_it_early(injector: Injector, victim: Script, number: signal.Signals) -> None:
+def test_a_lost_connection_ends_it_early(injector: Injector, victim: Script) -> None:
     script = hold(injector, victim)
-    script.process.send_signal(number)
-    assert f"kill -CONT {victim.pid}" in script.finish(128 + number)
+    script.process.send_signal(signal.SIGHUP)
+    assert f"kill -CONT {victim.pid}" in script.finish(128 + signal.SIGHUP)
     injector.gone()
     assert not stopped(victim)
 
@@ -54,9 +53,8 @@ def test_the_watchdog_undoes_what_a_killed_injector_left(
     assert not stopped(victim)
 
 
-@pytest.mark.parametrize("action", [("list",), ("mark", "x"), ("clear", "hang")])
 def test_the_next_command_undoes_it_when_both_are_killed(
-    injector: Injector, victim: Script, action: tuple[str, ...]
+    injector: Injector, victim: Script
 ) -> None:
     script = hold(injector, victim)
     watchdog = injector.watchdog()
@@ -65,8 +63,7 @@ def test_the_next_command_undoes_it_when_both_are_killed(
     watchdog.send(signal.SIGKILL)
     wait_for(lambda: not watchdog.alive, "the watchdog's death")
     assert stopped(victim) and injector.left() == ["hang"]
-    status = 0
-    said = injector.run(*action, status=status)
+    said = injector.refused("mark", "x", status=0)
     assert "fault hang was left behind" in said and f"kill -CONT {victim.pid}" in said
     assert not injector.left() and not stopped(victim)
     assert next(each for each in injector.markers() if each.id == "hang").end is not None
@@ -113,8 +110,7 @@ def test_a_closed_terminal_does_not_keep_the_fault(injector: Injector, victim: S
 
 def test_a_fault_of_a_living_injector_is_left_alone(injector: Injector, victim: Script) -> None:
     hold(injector, victim)
-    injector.run("list")
-    injector.run("mark", "x")
+    injector.refused("mark", "x", status=0)
     assert stopped(victim) and injector.left() == ["hang"]
 
 
@@ -134,29 +130,19 @@ def test_a_journal_that_others_may_write_to_is_not_believed(
     }
     (tmp_path / "precious").write_text("kept")
     (injector.undo / "evil.undo").write_text(json.dumps(evil))
-    assert "nobody else may write to" in injector.run("list")
-    said = injector.run("inject", "process-stop", f"--target={victim.pid}", "--for=5s", status=1)
+    assert "nobody else may write to" in injector.refused("list", status=0)
+    argv = ("inject", "process-stop", f"--target={victim.pid}", "--for=5s")
+    said = injector.refused(*argv, status=1)
     assert "nobody else may write to" in said
     assert (tmp_path / "precious").exists() and not stopped(victim)
-    injector.undo.chmod(0o700)
-    if os.geteuid() == 0:
-        os.chown(injector.undo / "evil.undo", 65534, 65534)
-        assert "not a file of yours" in injector.run("list")
-        assert (tmp_path / "precious").exists()
-    (injector.undo / "evil.undo").unlink()
-    (injector.undo / "evil.undo").symlink_to(tmp_path / "precious")
-    injector.run("list")
-    assert (tmp_path / "precious").exists()
     (injector.undo / "evil.undo").unlink()
 
 
-@pytest.mark.parametrize(
-    "raw", ["", "{", "[]", '{"steps": 1}', '{"owner": {}, "steps": [{"step": "os.system"}]}']
-)
+@pytest.mark.parametrize("raw", ["{", '{"owner": {}, "steps": [{"step": "os.system"}]}'])
 def test_rubbish_in_the_journal_is_said_and_harms_nothing(injector: Injector, raw: str) -> None:
     Journal(injector.undo, STEPS).prepare()
     (injector.undo / "x.undo").write_text(raw)
-    assert "cannot be read" in injector.run("list")
+    assert "cannot be read" in injector.refused("list", status=0)
     (injector.undo / "x.undo").unlink()
 
 

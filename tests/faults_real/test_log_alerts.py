@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,26 +34,34 @@ with stagewatch.stage("rollout", step=1):
     while True:
         held.append(bytearray(os.urandom(1) * (4 << 20)))
 """
-Watch = Callable[..., tuple[Agent, PrometheusApi]]
 
 
-@pytest.fixture
-def watch(tmp_path: Path) -> Iterator[Watch]:
-    """Starts an agent with flags, and a Prometheus with the shipped rules that scrapes it."""
-    (tmp_path / "ranks").mkdir()
-    with Children() as children, ExitStack() as stack:
+class Node:
+    """An agent that reads the kernel log and the logs of ranks, and a Prometheus with the rules."""
 
-        def start(*flags: str) -> tuple[Agent, PrometheusApi]:
-            agent = Agent(children, tmp_path, *flags)
-            config = write_config(tmp_path, {"n1": f"127.0.0.1:{agent.port}"})
-            port = free_port()
-            children.start(arguments(["prometheus"], config, port), log=tmp_path / "prometheus.log")
-            api = PrometheusApi(f"http://127.0.0.1:{port}")
-            stack.callback(api.close)
-            wait_for(api.ready, "Prometheus is ready")
-            return agent, api
+    def __init__(self, children: Children, directory: Path) -> None:
+        self.ranks, self.logs = directory / "ranks", directory / "logs"
+        self.ranks.mkdir()
+        self.logs.mkdir()
+        self.agent = Agent(
+            children,
+            directory,
+            f"--collector.kmsg.state-file={directory / 'kmsg.json'}",
+            f"--collector.logs.files={self.logs}/{{job_id}}_{{role}}_{{rank}}.log",
+        )
+        config = write_config(directory, {"n1": f"127.0.0.1:{self.agent.port}"})
+        port = free_port()
+        children.start(arguments(["prometheus"], config, port), log=directory / "prometheus.log")
+        self.api = PrometheusApi(f"http://127.0.0.1:{port}")
+        wait_for(self.api.ready, "Prometheus is ready")
 
-        yield start
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with Children() as children:
+        node = Node(children, tmp_path_factory.mktemp("node"))
+        yield node
+        node.api.close()
 
 
 def fired(api: PrometheusApi, name: str) -> Alert:
@@ -70,34 +78,28 @@ def labelled(alert: Alert, **labels: str) -> bool:
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs to read /dev/kmsg")
-def test_the_rank_that_the_oom_killer_hit_is_alerted_by_name(watch: Watch, tmp_path: Path) -> None:
+def test_the_rank_that_the_oom_killer_hit_is_alerted_by_name(node: Node) -> None:
     if reason := memory_limit.missing():
         pytest.skip(f"a memory cgroup: {reason}")
-    state = f"--collector.kmsg.state-file={tmp_path / 'kmsg.json'}"
-    agent, api = watch(state)
     rank = {"job_id": "540", "role": "rollout", "rank": "8"}
     with (
         closing(MemoryLimit(f"stagewatch-test-{os.getpid()}", 128 << 20)) as group,
-        program(HOG, str(tmp_path / "ranks"), prefix=group.wrapper) as hog,
+        program(HOG, str(node.ranks), prefix=group.wrapper) as hog,
     ):
         assert hog.hear() == "ready"
-        wait_for(lambda: agent.value("rl_rank_up", **rank) == 1, "the agent knows the rank")
+        wait_for(lambda: node.agent.value("rl_rank_up", **rank) == 1, "the agent knows the rank")
         hog.say("grow")
         assert hog.wait() == -9
-    assert labelled(fired(api, "OutOfMemoryKill"), node="n1", scope="cgroup", **rank)
+    assert labelled(fired(node.api, "OutOfMemoryKill"), node="n1", scope="cgroup", **rank)
 
 
-def test_the_rank_whose_log_had_an_error_first_is_alerted(watch: Watch, tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
+def test_the_rank_whose_log_had_an_error_first_is_alerted(node: Node) -> None:
     names = [f"train_{number}" for number in range(8)] + ["controller_0"]
     for name in names:
-        (logs / f"540_{name}.log").write_text("started\n")
-    pattern = f"--collector.logs.files={logs}/{{job_id}}_{{role}}_{{rank}}.log"
-    agent, api = watch(pattern)
+        (node.logs / f"540_{name}.log").write_text("started\n")
     watched = {"job_id": "540", "role": "controller", "rank": "0"}
     wait_for(
-        lambda: agent.value("log_matches_total", pattern="request_timeout", **watched) == 0,
+        lambda: node.agent.value("log_matches_total", pattern="request_timeout", **watched) == 0,
         "the logs to be watched",
     )
     now = time.time()
@@ -107,7 +109,7 @@ def test_the_rank_whose_log_had_an_error_first_is_alerted(watch: Watch, tmp_path
         ("train_2", 10, "collective operation timeout: WorkNCCL(SeqNum=220)"),
     ):
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - ago))
-        with (logs / f"540_{name}.log").open("a") as file:
+        with (node.logs / f"540_{name}.log").open("a") as file:
             file.write(f"{stamp} {line}\n")
-    alert = fired(api, "LogFirstError")
+    alert = fired(node.api, "LogFirstError")
     assert labelled(alert, job_id="540", role="train", rank="5", pattern="cuda_oom")

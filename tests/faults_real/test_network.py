@@ -133,6 +133,4 @@ def test_a_rank_on_a_slow_link_stands_out_from_its_31_peers(hosts: Hosts) -> Non
             return min(times) > 0 and times[BAD] >= 0.29 and alone(times, 5)
 
         wait_for(stands_out, "rank 5 has a longer round trip than its peers", limit=120)
-        out = job.collect()
-        assert len(out.families[net.OVERFLOWS]) == 2, "of the host, and of the ranks' namespace"
-        assert out.value(net.UNREADABLE) == 0
+        assert job.collect().value(net.UNREADABLE) == 0

@@ -43,7 +43,7 @@ def test_a_ranks_io_sockets_and_limits_carry_its_labels(tmp_path: Path) -> None:
             wait_for(
                 lambda: (agent.value("rl_rank_io_bytes_total", **io) or 0) >= 1 << 20, "its writing"
             )
-            wait_for(lambda: agent.value("rl_rank_processes", **rank) == 1, "its process")
-            assert (agent.value("rl_rank_open_files", **rank) or 0) >= 4
             assert agent.value("stagewatch_collector_success", collector="net") == 1
-        wait_for(lambda: agent.value("rl_rank_processes", **rank) is None, "nothing after its end")
+        wait_for(
+            lambda: agent.value("rl_rank_io_bytes_total", **io) is None, "nothing after its end"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from stagewatch.host.mounts import mount_of, read_mounts
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import blocked_tasks
 from stagewatch.ranks import io as rank_io
-from stagewatch.ranks.blocked_tasks import BlockedTasksCollector, Task, read_tasks
+from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
 from stagewatch.ranks.io import RankIoCollector
 from stagewatch.storage import io
 from stagewatch.storage.io import IoCollector, read_pressure
@@ -42,7 +43,7 @@ sys.stdin.readline()
 
 
 def test_a_competing_writer_shows_as_pressure_and_not_as_the_ranks_writing(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not read_pressure(PROC):
         pytest.skip("needs a kernel with pressure stall information")
@@ -51,7 +52,8 @@ def test_a_competing_writer_shows_as_pressure_and_not_as_the_ranks_writing(
     if not (SYS / "block" / device).exists() or not device:
         pytest.skip(f"needs {tmp_path} on a whole block device, it is on {mount}")
     ranks = FakeRanks()
-    node = IoCollector(PROC, SYS, exclude_disks="none")
+    monkeypatch.setattr(io, "EXCLUDED_DISKS", re.compile("none"))
+    node = IoCollector(PROC, SYS)
     by_rank = RankIoCollector(family_io(ranks))
     victim = program(WRITER, str(tmp_path / "victim"), str(MIB))
     rival = program(WRITER, str(tmp_path / "rival"), str(256 * MIB))
@@ -96,21 +98,17 @@ def test_a_thread_that_waits_for_a_dead_mount_is_seen_with_its_rank(
         ranks.add(rank.pid, 3)
 
         def waits() -> bool:
-            channels = {proc.wait_channel(rank.pid, task.tid) for task in tasks(rank.pid)}
+            tasks = Path(f"/proc/{rank.pid}/task").iterdir()
+            channels = {proc.wait_channel(rank.pid, int(task.name)) for task in tasks}
             return any("request_wait_answer" in channel for channel in channels)
 
-        def blocked() -> float | None:
-            out = collector.collect()
-            return out.value(blocked_tasks.RANK_BLOCKED, "7", "train", "3", "fuse")
+        def blocked() -> float:
+            return collector.collect().value(blocked_tasks.BLOCKED, "fuse") or 0
 
         # FUSE waits interruptibly until the process is to end, and then can not be interrupted.
         wait_for(waits, "a thread that waits for the mount")
-        assert blocked() is None
+        assert blocked() == 0
         rank.say("end")
-        wait_for(blocked, "a blocked task of rank 3")
+        wait_for(blocked, "a blocked task")
         mount.ok()
-        wait_for(lambda: blocked() is None, "none any more")
-
-
-def tasks(pid: int) -> list[Task]:
-    return read_tasks(PROC, pid, 100)
+        wait_for(lambda: blocked() == 0, "none any more")

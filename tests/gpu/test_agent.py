@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ def agent(tmp_path: Path, nvml: FakeNvml) -> Iterator[NodeAgent]:
         tmp_path,
         *("--collector.kmsg.path", str(tmp_path / "kmsg")),
         *("--collector.kmsg.state-file", str(tmp_path / "kmsg.json")),
-        *("--collector.gpu.release-time", "1h"),
         **nvml.environ,
     )
     running.start()
@@ -46,12 +44,12 @@ def is_free(device: Path) -> bool:
         return True
 
 
-def test_sigusr1_lets_go_of_the_gpus_and_the_agent_says_so(
-    agent: NodeAgent, nvml: FakeNvml
+def test_the_release_file_lets_go_of_the_gpus_and_the_agent_says_so(
+    agent: NodeAgent, nvml: FakeNvml, tmp_path: Path
 ) -> None:
     wait_for(lambda: read(agent), "the GPUs are read")
     assert not is_free(nvml.device)
-    agent.process.send_signal(signal.SIGUSR1)
+    (tmp_path / "release-gpu").touch()
     wait_for(lambda: is_free(nvml.device), "the device is let go of")
     wait_for(
         lambda: agent.value("stagewatch_gpu_reader_released") == 1 and not read(agent),
@@ -76,13 +74,3 @@ def test_gpu_that_falls_off_the_bus_shows_in_every_way(
     assert agent.value("gpu_xid_errors_total", **labels) == 1
     assert not read(agent)
     assert agent.value("gpu_temperature_celsius", gpu="2") is not None
-
-
-def test_errors_of_the_log_survive_a_restart_of_the_agent(agent: NodeAgent, tmp_path: Path) -> None:
-    with (tmp_path / "kmsg").open("a") as log:
-        log.write("3,1,1000000,-;NVRM: Xid (PCI:0000:4b:00): 48, DBE\n")
-    wait_for(lambda: agent.value("gpu_xid_errors_total", xid="48"), "the error is counted")
-    agent.stop()
-    agent.start()
-    wait_for(lambda: agent.value("gpu_xid_errors_total", xid="48"), "it is still counted")
-    assert agent.value("gpu_xid_errors_total", xid="48") == 1

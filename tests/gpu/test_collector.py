@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
+from stagewatch.core.runner import Job, Runner
 from stagewatch.gpu import collector as gpu
 from stagewatch.gpu.collector import GpuCollector, GpuOptions
 from stagewatch.gpu.reader import GpuReader
@@ -76,30 +76,6 @@ def test_gpu_that_left_the_bus_is_down_and_those_behind_it_keep_their_names(
     assert of(shown, "gpu_temperature_celsius", uuid=UUID + "4", gpu="3") == [54]
 
 
-def test_hanging_driver_takes_its_series_along_and_nothing_else(
-    nvml: FakeNvml, make_gpu: MakeGpu
-) -> None:
-    collector = make_gpu(timeout=0.3)
-    job = Job("gpu", collector, 0.1)
-    runner = Runner([job])
-    runner.start()
-    try:
-        wait_for(job.fresh, "GPUs are read")
-        nvml.set("hang.nvmlDeviceGetUtilizationRates", 1)
-        wait_for(lambda: job.fresh() is None, "the GPU series are gone")
-        wait_for(lambda: (runner.health().value(STUCK, "gpu") or 0) > 1, "it is called stuck")
-        assert runner.health().value(SUCCESS, "gpu") == 0
-        first = runner.health().value(STUCK, "gpu") or 0
-        wait_for(lambda: (runner.health().value(STUCK, "gpu") or 0) > first, "it goes on growing")
-        collector._reader._timeout = 20.0  # type: ignore[attr-defined]
-        nvml.clear()
-        wait_for(job.fresh, "GPUs are read again")
-        wait_for(lambda: runner.health().value(STUCK, "gpu") == 0, "it is stuck no more")
-    finally:
-        runner.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "collect-gpu"]
-
-
 def test_recording_stands_in_and_is_labelled_so(tmp_path: Path) -> None:
     shipped = Path(GpuCollector.collect.__code__.co_filename).parents[1] / "recordings"
     options = GpuOptions(recording=shipped / "h200-node-a.jsonl")
@@ -124,22 +100,6 @@ def test_lost_gpu_is_down_and_silent_and_the_others_go_on(
     assert of(shown, "gpu_temperature_celsius", gpu="3") == []
     assert len(of(shown, "gpu_temperature_celsius")) == 7
     assert of(shown, "gpu_driver_call_errors_total", gpu="3") == []
-
-
-def test_gpu_that_vanished_from_the_bus_stays_visible_as_down(
-    nvml: FakeNvml, make_gpu: MakeGpu
-) -> None:
-    clock = Clock()
-    collector = make_gpu(clock)
-    metrics(collector)
-    nvml.set("gpu.7.lost", 1)
-    clock.now += 1
-    metrics(collector)
-    nvml.set("count", 7)
-    for _ in range(2):
-        clock.now += 60
-        shown = metrics(collector)
-        assert of(shown, "gpu_up", uuid=UUID + "7") == [0]
 
 
 def test_released_gpus_leave_one_metric_that_says_so(

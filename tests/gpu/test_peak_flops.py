@@ -15,13 +15,9 @@ from stagewatch.gpu.peak_flops import peak_flops
         ("NVIDIA H100 PCIe", 1513, 3026),
         ("NVIDIA H100 NVL", 1671, 3341),
         ("NVIDIA H200", 1979, 3958),
-        ("NVIDIA H200 NVL", 1671, 3341),
-        ("NVIDIA GH200 480GB", 1979, 3958),
         ("NVIDIA B200", 4500, 9000),
         ("NVIDIA GB200", 5000, 10_000),
         ("NVIDIA A100-SXM4-80GB", 624, None),
-        ("NVIDIA A100 80GB PCIe", 624, None),
-        ("NVIDIA A100-PCIE-40GB", 624, None),
         ("NVIDIA L4", 242, 485),
     ],
 )

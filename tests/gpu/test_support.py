@@ -26,12 +26,10 @@ CALLS = {
     "nvmlDeviceGetComputeRunningProcesses_v3": "gpu_processes",
     "nvmlDeviceGetCurrentClocksThrottleReasons": "gpu_throttle_active",
     "nvmlDeviceGetTemperatureThreshold": "gpu_temperature_slowdown_celsius",
-    "nvmlDeviceGetPowerManagementLimitConstraints": "gpu_power_limit_max_watts",
     "nvmlDeviceGetMaxPcieLinkGeneration": "gpu_pcie_link_generation_max",
     "nvmlDeviceGetMaxPcieLinkWidth": "gpu_pcie_link_width_max",
     "nvmlDeviceGetPersistenceMode": "gpu_persistence_mode",
     "nvmlDeviceGetMemoryErrorCounter": "gpu_ecc_errors_total",
-    "nvmlDeviceGetEccMode": "gpu_ecc_mode",
     "nvmlDeviceGetSramEccErrorStatus": "gpu_sram_ecc_threshold_exceeded",
     "nvmlDeviceGetRowRemapperHistogram": "gpu_remap_banks",
     "nvmlDeviceGetNvLinkState": "gpu_nvlink_up",
@@ -69,20 +67,10 @@ REPLACED = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_
 @pytest.mark.parametrize(
     ("argument", "metric", "labels"),
     [
-        *(
-            (f"ecc.{memory}.{kind}.{scope}", "gpu_ecc_errors_total",
-             {"memory": memory, "kind": kind, "scope": scope})
-            for memory in ("dram", "sram")
-            for kind in ("corrected", "uncorrected")
-            for scope in ("volatile", "aggregate")
-        ),
-        *(
-            (f"clock.{domain}", "gpu_clock_hertz", {"domain": domain})
-            for domain in ("graphics", "sm", "memory", "video")
-        ),
-        ("temperature_threshold.0", "gpu_temperature_shutdown_celsius", {}),
+        ("ecc.sram.uncorrected.aggregate", "gpu_ecc_errors_total",
+         {"memory": "sram", "kind": "uncorrected", "scope": "aggregate"}),
+        ("clock.video", "gpu_clock_hertz", {"domain": "video"}),
         ("temperature_threshold.1", "gpu_temperature_slowdown_celsius", {}),
-        ("temperature_threshold.2", "gpu_memory_temperature_limit_celsius", {}),
     ],
 )  # fmt: skip
 def test_what_is_refused_for_one_argument_takes_nothing_along(
@@ -147,12 +135,9 @@ def test_functions_that_a_driver_lacks_take_nothing_else_along(
 @pytest.mark.parametrize(
     ("driver", "expected"),
     [
-        ("550.90.07", None),
         ("570.86.15", None),  # 251 to 253 are settings of power smoothing here
         ("575.51.03", (251, 252, 253)),
-        ("580.65.06", (251, 252, 253)),
         ("580.82.07", (269, 270, 271)),
-        ("595.45", (269, 270, 271)),
         ("unknown", None),
     ],
 )

@@ -102,23 +102,8 @@ def test_same_error_much_later_is_another_one() -> None:
     assert counts(ledger) == {(48, "critical"): 2}
 
 
-def test_another_gpu_is_another_error() -> None:
-    ledger = XidLedger()
-    ledger.note("kmsg", BUS, 48, 1000.0)
-    ledger.note("nvml", "0000:4b:00", 48, 1000.0)
-    assert sorted(seen.bus for seen in ledger) == [BUS, "0000:4b:00"]
-
-
 @pytest.mark.parametrize(
     "text", ["00000000:3B:00.0", "0000:3b:00.0", "PCI:0000:3b:00", "0000:3B:00", "pci:0000:3b:00"]
 )
 def test_one_address_in_all_its_spellings(text: str) -> None:
     assert bus_key(text) == BUS
-
-
-def test_errors_to_page_on_are_critical_and_user_errors_are_not() -> None:
-    for xid in (48, 62, 64, 74, 79, 95, 109, 119, 120):
-        assert meaning(xid).severity == "critical", xid
-    for xid in (13, 31, 43, 45, 68):
-        assert meaning(xid).severity == "application", xid
-    assert meaning(9999).severity == "unknown"

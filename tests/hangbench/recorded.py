@@ -7,19 +7,23 @@ asks nothing, and forgets what was before.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from stagewatch.core.errors import SourceError
 from stagewatch.judgement.case_file import CaseFile, Truth, as_json, packed, read
 from stagewatch.judgement.memory import Course, Moment, State
-from stagewatch.judgement.watch import Watch
+from stagewatch.judgement.watch import JobKey, Judged, Watch
 from tests.hangbench.player import Played
 from tests.hangbench.score import STEP_SECONDS, Outcome, Seen, number_of, outcome, truth_of
 from tests.hangbench.shape import Shape
 
 LOOK_SECONDS = 5.0
+TRIES = 30
+"""Looks at one moment, each of which ends when Prometheus has not answered for 10 s."""
 RECORDED = Path(__file__).with_name("recorded")
 EXPECTED = "expected.json"
 SUFFIX = ".json.gz"
@@ -43,7 +47,7 @@ class Recorder:
         slow ranks.  Raises `SourceError` where the Prometheus does not answer."""
         name = played.shape.name
         while self._next <= played.ended:
-            for (cluster, job_id), job in self._watch.look(self._next).jobs.items():
+            for (cluster, job_id), job in self._look().items():
                 self._moments[job_id].append((cluster, job.moments[-1]))
             self._next += LOOK_SECONDS
         seen = [
@@ -55,6 +59,13 @@ class Recorder:
             cluster = seen[-1][0] if seen else ""
             case = CaseFile(cluster, name, [moment for _, moment in seen], truth=truth_of(played))
             (self._directory / f"{name}{SUFFIX}").write_bytes(packed(as_json(case)))
+
+    def _look(self) -> Mapping[JobKey, Judged]:
+        """All jobs in trouble, once Prometheus has time to answer."""
+        for _ in range(TRIES):
+            with contextlib.suppress(SourceError):
+                return self._watch.look(self._next).jobs
+        return self._watch.look(self._next).jobs
 
 
 def _is_judged(shape: Shape) -> bool:

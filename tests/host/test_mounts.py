@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from stagewatch.host.mounts import Mount, mount_of, parse_mounts, read_mounts
+from stagewatch.host.mounts import Mount, mount_of, read_mounts
 
 TABLE = r"""22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 30 22 0:50 / /data rw,relatime shared:9 master:2 - nfs4 nas:/data rw,vers=4.2
@@ -30,9 +27,3 @@ def test_the_deepest_and_latest_mount_counts(tmp_path: Path) -> None:
     )
     assert mount_of(Path("/data/x"), mounts) == Mount("/data", "nfs4", "nas:/newer", "0:52")
     assert mount_of(Path("/database"), mounts) == Mount("/", "ext4", "/dev/vda1", "253:0")
-
-
-@given(st.text())
-def test_garbage_costs_only_its_own_lines(garbage: str) -> None:
-    found = parse_mounts(f"{TABLE}{garbage}\n{TABLE}")
-    assert found[:4] == found[-4:] == parse_mounts(TABLE)

@@ -15,19 +15,10 @@ from stagewatch.host.patience import MAX_WAITING_PER_USER, Patience
 from stagewatch.host.procfs import Procfs
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.stuck import get_stuck, getting_stuck
-from tests.node_agent import NodeAgent
 from tests.running import Python
 from tests.waiting import wait_for
 
 Mounts = Callable[[str], FaultFs]
-
-WITH_RECORD = """
-import time, stagewatch
-stagewatch.init(job_id="540", rank=0)
-stagewatch.heartbeat(1)
-print("ready", flush=True)
-time.sleep(600)
-"""
 
 
 class Silent:
@@ -116,35 +107,3 @@ def test_a_process_stuck_in_exec_is_asked_once_and_still_runs(
     after = proc.stat(stuck.pid)
     assert after is not None
     assert after.start_ticks == before.start_ticks
-
-
-def test_ranks_are_shown_beside_a_rank_that_is_stuck_in_exec(
-    python: Python, faultfs: Mounts, record_dir: Path, tmp_path: Path
-) -> None:
-    recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
-    mount = faultfs("silent")
-    stuck = getting_stuck(
-        python, mount, "exec", STAGEWATCH_DIR=str(record_dir), STAGEWATCH_JOB_ID="541", RANK="1"
-    )
-    recorded.said("ready")
-    agent = NodeAgent(tmp_path, "--record-dir", str(record_dir))
-    get_stuck(stuck, mount)
-    agent.start()
-    try:
-        collectors = ("ranks", "stages", "processes", "blocked_tasks", "net", "rank_io", "work")
-
-        def all_answer() -> bool:
-            for name in collectors:
-                value = agent.value("stagewatch_collector_success", collector=name)
-                if value != 1 and not agent.value("stagewatch_collector_no_data", collector=name):
-                    return False
-            return True
-
-        wait_for(
-            lambda: agent.value("rl_rank_wait_class", job_id="540", **{"class": "parked"}) == 1,
-            "the wait class of the rank beside it",
-        )
-        wait_for(all_answer, "every collector of ranks")
-        assert agent.value("rl_rank_up", job_id="541") != 0, "it is not said to be dead"
-    finally:
-        agent.stop()

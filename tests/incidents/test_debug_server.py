@@ -115,7 +115,7 @@ def test_a_server_of_something_else_is_asked_for_nothing(
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[" * 100_000, '{"entries": 1}', "x" * (17 << 20)], ids=range(4)
+    "content", ["[" * 100_000, '{"entries": 1}', "x" * (17 << 20)], ids=range(3)
 )
 def test_a_hostile_flight_recorder_costs_a_line(
     content: str, libraries: Libraries, serving: Callable[..., Rank]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from stagewatch.cli import main
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
 from stagewatch.inspect.story import Story, tell
@@ -31,6 +33,7 @@ RAISED: dict[str, Any] = {
     "first_failure": "RuntimeError in train",
     "first_failure_age_seconds": 180.0,
 }
+HOSTILE = 'a"b\\c\n{0}\u202e'
 HUNG = SPINNING | {"progress_age_seconds": 90.0, "inside": {"world": Inside("all_reduce", 88.0)}}
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
@@ -60,6 +63,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for rank in range(2):
         bare = {"cluster": "c", "job_id": "bare", "role": "", "rank": rank, "node": "n1"}
         past.add("rl_rank_still_seconds", 400.0, **bare)
+    hostile = {"job_id": HOSTILE, "role": 'tr"ain', "rank": 0, "node": "n\u202e1"}
+    past.add("rl_rank_up", 1.0, **hostile)
+    past.add("rl_rank_progress_age_seconds", 1.0, **hostile)
     past.add("job:rl_wasted_gpu_seconds:total", 640.0, cluster="c", job_id="hangs", role="train")
     with Children() as children:
         yield filled_prometheus(children, tmp_path_factory.mktemp("p") / "p", past, lookback="6s")
@@ -159,15 +165,20 @@ def test_the_past_is_judged_by_its_time_and_written_as_a_case(url: str) -> None:
     assert [moment["time"] for moment in case["moments"]][-1] == NOW
 
 
-def test_a_time_without_a_server_is_an_error() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", "inspect", "--at", "12"],
-        capture_output=True,
-        text=True,
-        env=clean_environ({}),
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (
-        2,
-        "stagewatch: --at needs --prometheus: a node shows the present alone\n",
-    )
+def test_the_story_of_a_job_with_a_hostile_id_is_told_in_printable_text(url: str) -> None:
+    done = inspect(url, "--at", str(NOW), "--job", HOSTILE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith('Job a"b\\c?{0}?: in progress')
+    assert '\ntr"ain: 1 rank on n?1' in done.stdout
+
+
+def test_an_id_that_is_not_utf_8_is_of_no_job_there(url: str) -> None:
+    done = inspect(url, "--job", os.fsdecode(b"job-\xff"))
+    assert "Traceback" not in done.stderr
+    assert "shows a rank of job job-" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_time_without_a_server_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--at", "12"]) == 2
+    assert "--at needs --prometheus: a node shows the present alone" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.facts import KernelWait
+from stagewatch.judgement.facts import Inside, KernelWait
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import Shown
@@ -55,6 +55,22 @@ def test_a_process_is_told_where_those_who_wait_for_it_are_waited_for_by_another
         "rollout": "outsider",
         "train": "other_role",
     }
+
+
+def test_a_rank_at_work_is_named_where_others_wait_for_whoever_waits_for_it() -> None:
+    """An engine waits for its first worker, that in a collective for one whose GPU works."""
+    late = replace(HEALTHY, progress_age_seconds=400.0, group_sizes={"world": 3})
+    inside = {"world": Inside("all_reduce", 400.0, None, None)}
+    waits = [
+        replace(late, pid=n + 2, rank=n, role="rollout", collectives={"world": 9}, inside=inside)
+        for n in range(2)
+    ]
+    works = replace(
+        late, pid=4, rank=2, role="rollout", collectives={"world": 8}, device=Device.WORKS
+    )
+    engine = replace(late, role="engine", pid=1, kernel_waits=(KernelWait("a lock", "rollout", 0),))
+    charges = [one for verdict in judge([engine, *waits, works]) for one in verdict.charges]
+    assert [(one.rank.role, one.rank.rank) for one in charges] == [("rollout", 2)]
 
 
 def test_of_a_circle_through_roles_nobody_is_sure() -> None:

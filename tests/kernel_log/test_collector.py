@@ -59,15 +59,6 @@ def test_xid_is_counted_by_severity_with_what_to_do(log: Log) -> None:
     assert of(shown, "stagewatch_kmsg_readable") == [1]
 
 
-def test_gpu_that_fell_off_the_bus_without_a_number_is_counted(log: Log) -> None:
-    log.say(  # as the kernel writes the ends of lines within a message
-        r"NVRM: The NVIDIA GPU 0000:3b:00.0\x0aNVRM: (PCI ID: 10de:2335) installed in this system "
-        r"has\x0aNVRM: fallen off the bus and is not responding to commands."
-    )
-    shown = metrics(collector(log))
-    assert of(shown, "gpu_xid_errors_total", xid="79", severity="critical", pci_bus_id=BUS) == [1]
-
-
 def test_event_of_the_driver_and_its_line_are_one_error(
     nvml: FakeNvml, log: Log, tmp_path: Path
 ) -> None:
@@ -113,11 +104,8 @@ def test_place_and_counters_survive_a_restart(log: Log, tmp_path: Path, lines: s
     log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
     shown = metrics(collector(log, state_file=state))
     assert of(shown, "gpu_xid_errors_total", xid="48") == [2]
-    assert of(shown, "nfs_server_outages_total", server="nas1") == [1]
     assert of(shown, "nfs_server_not_responding", server="nas1") == [1]
     assert of(shown, "log_oom_kills_total", scope="system") == [1]
-    assert of(shown, "stagewatch_kmsg_records_lost_total") == [0]
-    assert of(shown, "stagewatch_kmsg_state_saved") == [1]
 
 
 def test_crash_before_saving_counts_nothing_twice(log: Log, tmp_path: Path) -> None:
@@ -169,14 +157,11 @@ def test_nfs_server_is_down_until_it_is_ok_again(log: Log) -> None:
         log.say("nfs: server nas1 not responding, still trying")
     shown = metrics(kmsg)
     assert of(shown, "nfs_server_not_responding", server="nas1") == [1]
-    assert of(shown, "nfs_server_outages_total", server="nas1") == [1]
     assert of(shown, "nfs_server_not_responding_since_timestamp_seconds")[0] > 1e9
     log.say("nfs: server nas1 OK")
-    log.say("NFS: nfs4_reclaim_open_state: Lock reclaim failed!")
     shown = metrics(kmsg)
     assert of(shown, "nfs_server_not_responding", server="nas1") == [0]
     assert of(shown, "nfs_server_not_responding_since_timestamp_seconds") == []
-    assert of(shown, "nfs_lock_reclaim_failures_total") == [1]
 
 
 def test_flood_of_servers_and_victims_is_bounded(log: Log) -> None:
@@ -189,7 +174,7 @@ def test_flood_of_servers_and_victims_is_bounded(log: Log) -> None:
         )
         log.say(f"Memory cgroup out of memory: Killed process {number} (a)")
     shown = metrics(collector(log))
-    assert len(of(shown, "nfs_server_outages_total")) == 200
+    assert len(of(shown, "nfs_server_not_responding")) == 200
     assert len(of(shown, "log_oom_kills_total")) == 500
     assert of(shown, "log_oom_kills_total", job_id="699") == [1]
 
@@ -215,13 +200,3 @@ def test_errors_of_an_nvswitch_are_counted_once_with_their_severity(
         assert of(found, "gpu_nvswitch_errors_total", **at) == [1]
         assert len(of(found, "gpu_nvswitch_errors_total")) == 2
         assert len(of(found, "gpu_nvswitch_error_last_timestamp_seconds")) == 2
-
-
-def test_killed_process_of_a_job_is_named_by_its_cgroup(log: Log) -> None:
-    log.say(
-        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,"
-        "oom_memcg=/slurm/uid_1000/job_541,task_memcg=/slurm/uid_1000/job_541/step_0/task_1,"
-        "task=python,pid=77,uid=1000"
-    )
-    log.say("Memory cgroup out of memory: Killed process 77 (python) total-vm:1kB")
-    assert of(metrics(collector(log)), "log_oom_kills_total", job_id="541") == [1]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stagewatch.kernel_log.lines import (
     NfsLine,
     OomCause,
     OomKill,
     XidLine,
-    is_lock_reclaim_failure,
-    parse_identity,
     parse_nfs,
     parse_oom,
     parse_xid,
@@ -29,18 +25,10 @@ BUS = "0000:3b:00"
             "the bus.",
             XidLine(BUS, 79),
         ),
-        ("NVRM: Xid (PCI:0000:3b:00): 13, pid=4242, name=python, Graphics", XidLine(BUS, 13)),
-        ("NVRM: Xid (0000:3b:00): 31, Ch 0000000b, engmask 00000120", XidLine(BUS, 31)),
-        ("NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 43, pid=1, Ch 00000008", XidLine(BUS, 43)),
         ("NVRM: Xid (PCI:0000:3b:00 GPU-I:05 GPU-CI:00): 94, Contained", XidLine(BUS, 94)),
-        ("NVRM: Xid (PCI:0008:01:00): 48, DBE", XidLine("0008:01:00", 48)),
         (
             "NVRM: Xid (PCI:0000:3b:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link -1 (0x004505c6)",
             XidLine(BUS, 145, nonfatal=True),
-        ),
-        (
-            "NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 05 (0x004505c6)",
-            XidLine(BUS, 149),
         ),
         (
             "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
@@ -51,20 +39,6 @@ BUS = "0000:3b:00"
             "has\nNVRM: fallen off the bus and is not responding to commands.",
             XidLine(BUS, 79, plain=True),
         ),
-        (
-            "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:1e07) installed in this\n"
-            "NVRM: system has fallen off the bus and is not responding to commands.",
-            XidLine(BUS, 79, plain=True),
-        ),
-        (
-            "NVRM: Xid (PCI:0000:3b:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error "
-            "detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
-            XidLine(BUS, 74),
-        ),
-        (
-            "NVRM: GPU at PCI:0000:3b:00: GPU-fa4e0000-0000-4000-8000-000000000001",
-            None,
-        ),
         ("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15", None),
         ("usb 1-1: Xid (PCI:0000:3b:00): 79", None),
         ("NVRM: Xid (PCI:0000:3b:00): lots", None),
@@ -72,12 +46,6 @@ BUS = "0000:3b:00"
 )
 def test_gpu_errors(text: str, expected: XidLine | None) -> None:
     assert parse_xid(text) == expected
-
-
-def test_the_driver_names_the_gpu_before_its_first_error() -> None:
-    line = "NVRM: GPU at PCI:0000:3B:00: GPU-fa4e0000-0000-4000-8000-000000000001"
-    assert parse_identity(line) == (BUS, "GPU-fa4e0000-0000-4000-8000-000000000001")
-    assert parse_identity("NVRM: GPU at nowhere") is None
 
 
 @pytest.mark.parametrize(
@@ -111,7 +79,6 @@ def test_out_of_memory_kills(text: str, expected: object) -> None:
     ("text", "expected"),
     [
         ("nfs: server nas1 not responding, still trying", NfsLine("nas1", False)),
-        ("nfs: server 10.0.0.7 not responding, timed out", NfsLine("10.0.0.7", False)),
         ("nfs: server nas1 OK", NfsLine("nas1", True)),
         ("lockd: server nas1 not responding, still trying", NfsLine("nas1", False)),
         ("nfs: server nas1 is tired", None),
@@ -119,21 +86,3 @@ def test_out_of_memory_kills(text: str, expected: object) -> None:
 )
 def test_nfs_servers(text: str, expected: NfsLine | None) -> None:
     assert parse_nfs(text) == expected
-
-
-def test_lost_locks() -> None:
-    assert is_lock_reclaim_failure("NFS: __nfs4_reclaim_open_state: Lock reclaim failed!")
-    assert not is_lock_reclaim_failure("nfs: server nas1 OK")
-
-
-@given(st.text())
-def test_no_line_upsets_a_parser(text: str) -> None:
-    for prefix in (
-        "",
-        "NVRM: Xid (PCI:0000:3b:00): ",
-        "NVRM: GPU at ",
-        "nfs: server ",
-        "oom-kill:",
-    ):
-        for parse in (parse_xid, parse_identity, parse_oom, parse_nfs, is_lock_reclaim_failure):
-            parse(prefix + text)

@@ -165,7 +165,7 @@ def test_a_file_that_is_not_there_or_hangs_does_not_hold_up_a_prolog(tmp_path: P
     assert check(*skip, str(pipe)).stdout == f"warn: {pipe} does not answer\n"
 
 
-def test_several_clusters_need_a_name_to_be_written(url: str) -> None:
-    done = lemons("--prometheus", url, "--cluster", "nowhere")
+def test_a_cluster_that_nobody_knows_is_told(url: str) -> None:
+    done = lemons("--prometheus", url, "--since", "1d", "--cluster", "nowhere")
     assert (done.returncode, done.stdout) == (1, "")
     assert "no job has had a node" in done.stderr

@@ -21,8 +21,11 @@ def test_what_is_written_after_the_start_counts_and_not_what_was_there(log: Path
 def test_a_file_that_appears_later_is_read_from_its_beginning(tmp_path: Path) -> None:
     reader = Reader(tmp_path / "*.log")
     reader.read()
-    append(tmp_path / "new.log", OOM)
-    assert counts(reader.read()) == {("oom", "", "", "", "new.log"): 1}
+    append(tmp_path / "new.log", f"{OOM}[rank7]: {OOM}")
+    assert counts(reader.read()) == {
+        ("oom", "", "", "", "new.log"): 1,
+        ("oom", "", "", "7", ""): 1,
+    }
 
 
 def test_labels_come_from_the_path(tmp_path: Path) -> None:

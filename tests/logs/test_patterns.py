@@ -29,9 +29,7 @@ def test_known_kinds_of_lines_are_told_apart(name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "fits"),
     [
-        ("NCCL WARN NCCL socket Timed out", True),
         ("ProcessGroupNCCL" + "." * 150 + "NCCL" + "." * 190 + "timeout", True),
-        ("NCCL " * 800 + "Time-out", True),
         ("NCCL" + "." * 250 + "timeout", False),
         ("NCCL " * 800, False),
     ],

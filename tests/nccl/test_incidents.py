@@ -38,17 +38,15 @@ PROGRAM = "nccl_ring.py"
 EVIDENCE = {
     "nccl_card_down": "no_bytes",
     "nccl_gpu_never_begins": "not_begun",
-    "nccl_gpu_stops_midway": "no_bytes",
     "nccl_never_launched": "not_launched",
-    "nccl_no_buffer": "no_bytes",
-    "nccl_silent_wedge": "not_begun",
 }
+"""One case of each; HangBench plays all of them."""
 WITHOUT = "nccl_gpu_never_begins"
 """Played once more without the plugin."""
 
 
 def cases() -> list[Shape]:
-    return [one for one in find_programs() if one.program == PROGRAM and not one.healthy]
+    return [one for one in find_programs() if one.name in EVIDENCE]
 
 
 class Jobs:
@@ -65,7 +63,6 @@ class Jobs:
             self._proc,
             IncidentDirectory(directory / "incidents"),
             StackTaker(),
-            kernel_log=directory / "no-kernel-log",
             nccl=NcclFiles(directory / "ranks", self._proc),
         )
 
@@ -133,10 +130,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Samples, li
 def verdict_on(job_id: str, facts: list[RankFacts]) -> Verdict:
     (found,) = judge([fact for fact in facts if fact.job_id == job_id])
     return found
-
-
-def test_there_is_a_case_for_each_kind_of_evidence() -> None:
-    assert {case.name for case in cases()} == EVIDENCE.keys()
 
 
 @pytest.mark.parametrize("name", EVIDENCE)

@@ -126,21 +126,6 @@ def test_a_certificate_that_nobody_signed_fails_in_tls(start: Start, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "accepted",
-    [
-        "dns:a.b",
-        "tcp:host:80",
-        "tcp:[::1]:80",
-        "http://h/x?y",
-        "https://h:8443",
-        ["dns:a", "tcp:b:1"],
-    ],
-)
-def test_targets_are_accepted(accepted: str | list[str]) -> None:
-    assert targets(accepted) == (tuple(accepted) if isinstance(accepted, list) else (accepted,))
-
-
-@pytest.mark.parametrize(
     "refused",
     ["host", "tcp:host", "tcp:host:x", "ftp://h", "http://", "http://h:x/", "http://h/\r\nX: y",
      "dns:", ["dns:a"] * 51, "http://h/a b"],

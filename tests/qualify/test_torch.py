@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stagewatch.qualify import worker
 from stagewatch.qualify.measure import Deadline, ask, meet
-from tests.qualify.test_command import qualify
+from tests.qualify.conftest import Qualify
 
 torch = pytest.importorskip("torch")
 
 
-def test_this_machine_is_measured(tmp_path: Path) -> None:
-    done = qualify(tmp_path, "--skip", "clock,storage", "--seconds", "100ms", "--json")
+def test_this_machine_is_measured(qualify: Qualify) -> None:
+    done = qualify("--skip", "clock,storage", "--seconds", "100ms", "--json")
     assert done.returncode == 0, done.stdout
     found = {one["part"]: one for one in json.loads(done.stdout)["results"]}
     assert {part: one["level"] for part, one in found.items()} == dict.fromkeys(

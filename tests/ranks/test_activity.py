@@ -12,8 +12,6 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.activity import (
-    CPU,
-    INFO,
     WAIT_CLASS,
     RanksCollector,
 )
@@ -52,21 +50,6 @@ def wait_class(found: Samples, *key: str) -> str:
 
 def test_the_whole_exposition(collector: RanksCollector) -> None:
     assert_golden(looked(collector), "ranks.prom")
-
-
-def test_the_odd_rank_shows_by_its_class(collector: RanksCollector) -> None:
-    found = looked(collector)
-    assert wait_class(found, "540", "train", "0") == "spin"
-    assert wait_class(found, "540", "train", "7") == "parked"
-    assert wait_class(found, "540", "rollout", "1") == "gone"
-    assert wait_class(found, "541", "unknown", "3") == "io"
-
-
-def test_a_gone_rank_has_its_identity_and_no_process_facts(collector: RanksCollector) -> None:
-    found = looked(collector, 1)
-    key = ("540", "rollout", "1")
-    assert found.value(INFO, *key, "1", "4999", "GPU-1", "demo", "8") == 1
-    assert found.value(CPU, *key, "user") is None
 
 
 def test_a_process_that_may_not_be_seen_is_unknown_rather_than_gone(

@@ -51,17 +51,6 @@ def shown(directory: RankDirectory, clock: Clock) -> list[tuple[str, int, Life]]
     return [(rank.role, rank.rank, rank.life) for rank in directory.ranks()]
 
 
-def test_the_newest_record_stands_for_a_rank_that_was_started_again(
-    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
-) -> None:
-    place(record_dir, patched(raw, {H_CREATED_WALL: 10}), 1)
-    place(record_dir, patched(raw, {H_CREATED_WALL: 20}), 2)
-    (rank,) = directory.ranks()
-    assert rank.record is not None
-    assert rank.record.name.startswith("2-")
-    assert len(directory.look().records) == 2  # the totals of both count
-
-
 def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
     directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes, python: Python
 ) -> None:
@@ -99,21 +88,6 @@ def test_a_rank_that_tells_no_gpu_has_the_one_that_its_process_holds_and_held(
     held.clear()
     clock.now += 1
     assert [rank.gpu for rank in ranks.ranks()] == expected
-
-
-def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(
-    tmp_path: Path,
-) -> None:
-    proc = Procfs(FIXTURES / "proc")
-    scan = EnvironmentScan(proc, OpenFiles(proc.root), patience=60)
-    directory = RankDirectory(RecordDirectory(tmp_path / "absent", proc), scan)
-    assert [rank.key for rank in directory.ranks()] == [
-        ("540", "unknown", "0"),
-        ("540", "unknown", "7"),
-        ("541", "unknown", "3"),
-    ]
-    records = RecordDirectory(tmp_path / "absent", proc)
-    assert not RankDirectory(records).ranks()
 
 
 def test_an_unreadable_record_directory_leaves_the_ranks_of_the_environment(tmp_path: Path) -> None:

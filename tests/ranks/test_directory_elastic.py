@@ -82,14 +82,6 @@ def test_numbers_that_the_smaller_world_has_not_are_no_dead_ranks(
     assert len(directory.look().records) == 4  # what they had done still counts
 
 
-def test_a_rank_that_the_world_still_has_is_gone(
-    directory: RankDirectory, killed: Leave, begin: Begin
-) -> None:
-    killed(1, 4)
-    begin(0, 2)
-    assert shown(directory) == [("train", 0, Life.ALIVE), ("train", 1, Life.GONE)]
-
-
 def test_a_helper_with_a_world_of_its_own_hides_no_dead_rank(
     directory: RankDirectory, killed: Leave, begin: Begin
 ) -> None:
@@ -102,12 +94,3 @@ def test_a_helper_with_a_world_of_its_own_hides_no_dead_rank(
         ("train", 2, Life.ALIVE),
         ("train", 3, Life.GONE),
     ]
-
-
-def test_a_rank_that_died_in_the_new_world_is_gone_whatever_its_number(
-    directory: RankDirectory, killed: Leave, begin: Begin
-) -> None:
-    """One that counts beyond its own world cannot be judged by another's."""
-    killed(3, 2)
-    begin(0, 2)
-    assert shown(directory) == [("train", 0, Life.ALIVE), ("train", 3, Life.GONE)]

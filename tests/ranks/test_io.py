@@ -46,18 +46,6 @@ def test_each_rank_is_charged_with_what_it_wrote(tmp_path: Path) -> None:
     assert written("1", "call") < MIB
 
 
-def test_what_a_child_wrote_is_still_counted_after_its_end(tmp_path: Path) -> None:
-    ranks = FakeRanks()
-    collector = RankIoCollector(family_io(ranks))
-    labels = ("7", "train", "0", "write", "call")
-    with program(WRITER) as rank:
-        ranks.add(rank.pid, 0)
-        before = collector.collect().value(rank_io.BYTES, *labels) or 0
-        rank.ask(f"child {tmp_path / 'a'} {4 * MIB}")
-        after = collector.collect().value(rank_io.BYTES, *labels) or 0
-    assert after - before >= 4 * MIB
-
-
 def test_a_rank_that_may_not_be_read_is_absent(tmp_path: Path) -> None:
     ranks = FakeRanks()
     ranks.add(12, 0)

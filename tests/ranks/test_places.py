@@ -70,17 +70,6 @@ def begin(python: Python, place: Path, *user: int) -> int:
     return script.pid
 
 
-def test_a_users_own_directory_is_read(memory: Path, python: Python, clock: Clock) -> None:
-    pid = begin(python, place_of(memory, os.geteuid()))
-    absent = memory / "no-agent"
-    with closing(
-        RecordDirectory(absent, Procfs(), elsewhere=readable_places, clock=clock)
-    ) as reader:
-        (record,) = reader.read()
-        assert record.pid == pid
-        assert [record.name for record in reader.read()] == [record.name]
-
-
 @as_root
 def test_root_reads_everyones(memory: Path, python: Python, clock: Clock) -> None:
     pids = {begin(python, place_of(memory, user), user) for user in (65533, 65534)}

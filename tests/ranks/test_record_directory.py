@@ -57,27 +57,18 @@ def test_bytes_that_stay_the_same_are_read_once(
     assert third.closed
 
 
-def test_a_reused_pid_is_not_taken_for_the_rank(
+def test_neither_a_reused_pid_nor_one_of_another_boot_is_taken_for_the_rank(
     reader: RecordDirectory, shared: Path, raw: bytes
 ) -> None:
     stat = Procfs().stat(os.getpid())
     assert stat is not None
     place(shared, patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks}), 1)
     place(shared, patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks - 1}), 2)
-    lives = {record.name[0]: record.life for record in reader.read()}
-    assert lives == {"1": Life.ALIVE, "2": Life.GONE}
-
-
-def test_a_record_from_before_a_reboot_is_gone(
-    reader: RecordDirectory, shared: Path, raw: bytes
-) -> None:
-    stat = Procfs().stat(os.getpid())
-    assert stat is not None
     here = patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks})
     boot = Procfs().boot_id().encode()
-    place(shared, here.replace(boot, b"0" * len(boot)))
-    (record,) = reader.read()
-    assert record.life is Life.GONE
+    place(shared, here.replace(boot, b"0" * len(boot)), 3)
+    lives = {record.name[0]: record.life for record in reader.read()}
+    assert lives == {"1": Life.ALIVE, "2": Life.GONE, "3": Life.GONE}
 
 
 def test_a_closed_record_whose_file_stayed_is_removed(

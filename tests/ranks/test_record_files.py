@@ -18,17 +18,12 @@ from tests.records import patched, place
     ("kind", "reason"),
     [
         ("symlink", "symlink"),
-        ("dangling symlink", "symlink"),
         ("hard link", "not_a_file"),
         ("fifo", "not_a_file"),
         ("socket", "unreadable"),
-        ("directory", "not_a_file"),
-        ("empty", "size"),
         ("short", "size"),
-        ("long", "size"),
         ("huge", "size"),
         ("noise", "corrupt"),
-        ("zeros", "corrupt"),
         ("name", "name"),
         ("not ASCII digits", "name"),
     ],
@@ -42,8 +37,6 @@ def test_hostile_files_are_counted_and_harm_nothing(
     elsewhere.write_bytes(raw)
     if kind == "symlink":
         hostile.symlink_to(elsewhere)
-    elif kind == "dangling symlink":
-        hostile.symlink_to("/nonexistent")
     elif kind == "hard link":
         (shared / "passwd").write_bytes(raw)
         hostile.hardlink_to(shared / "passwd")
@@ -53,8 +46,6 @@ def test_hostile_files_are_counted_and_harm_nothing(
     elif kind == "socket":
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(hostile))
-    elif kind == "directory":
-        hostile.mkdir()
     elif kind == "huge":
         with hostile.open("wb") as file:
             file.truncate(1 << 40)
@@ -63,8 +54,7 @@ def test_hostile_files_are_counted_and_harm_nothing(
     elif kind == "not ASCII digits":
         (shared / "٣-00000002.rank").write_bytes(raw)
     else:
-        sizes = {"empty": b"", "short": raw[:-1], "long": raw + b"x"}
-        hostile.write_bytes(sizes.get(kind, bytes([kind == "noise"]) * FILE_SIZE))
+        hostile.write_bytes(raw[:-1] if kind == "short" else b"\1" * FILE_SIZE)
     for _ in range(2):
         assert [record.name for record in reader.read()] == ["1-00000001.rank"]
         assert reader.skipped == {reason: 1}

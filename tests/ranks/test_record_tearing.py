@@ -24,37 +24,6 @@ def consistent(record: RankRecord, lane: Lane) -> None:
         assert frame.started <= lane.progress
 
 
-def test_every_accepted_record_is_consistent(python: Python, record_dir: Path) -> None:
-    script = python(
-        """
-        import stagewatch
-        stagewatch.init()
-        step = 0
-        while True:
-            with stagewatch.stage("train", step=step):
-                sum(range(300))
-            step += 1
-        """,
-        STAGEWATCH_DIR=str(record_dir),
-    )
-    with closing(RecordDirectory(record_dir, Procfs())) as reader:
-        wait_for(lambda: any(record.lanes for record in reader.read()), "a first lane")
-        steps = set()
-        for _ in range(READS):
-            (record,) = reader.read()
-            (lane,) = record.lanes
-            if not lane.marks:
-                continue
-            consistent(record, lane)
-            gaps = sum(sum(totals.gaps) for totals in record.totals.values())
-            closed = sum(sum(totals.durations) for totals in record.totals.values())
-            assert gaps == max(0, lane.marks - 3)  # the first gap of each stage is left out
-            assert lane.marks - 2 * closed in (0, 1)
-            steps.add(lane.step)
-    assert script.process.poll() is None
-    assert len(steps) > 10  # it was read while it was written
-
-
 def test_threads_that_write_at_once_do_not_tear_each_other(
     python: Python, record_dir: Path
 ) -> None:

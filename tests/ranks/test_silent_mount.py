@@ -14,7 +14,7 @@ from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.activity import WAIT_CLASS, RanksCollector
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.environment_scan import RESCAN_SECONDS, EnvironmentScan
+from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.record_directory import RecordDirectory
 from tests.fake_clock import Clock
 from tests.fakes.faultfs import FaultFs
@@ -72,27 +72,17 @@ def test_a_rank_with_a_record_is_not_read_and_shows_that_it_waits_for_the_mount(
     assert stuck.pid not in (directory.look().unread or ())
 
 
-def test_a_rank_by_environment_that_gets_stuck_is_shown_on(
-    python: Python, faultfs: Mounts, record_dir: Path, files: GuardedFiles, clock: Clock, job: str
-) -> None:
-    mount = faultfs("silent")
-    stuck = getting_stuck(python, mount, STAGEWATCH_JOB_ID=job, RANK="3")
-    directory = directory_of(record_dir, files, clock)
-    assert [rank.pid for rank in directory.ranks() if rank.job_id == job] == [stuck.pid]
-    get_stuck(stuck, mount)
-    clock.now += RESCAN_SECONDS
-    assert [rank.pid for rank in directory.ranks() if rank.job_id == job] == [stuck.pid]
-    assert stuck.pid in (directory.look().unread or ())
-
-
 def test_commands_and_the_agent_go_on(
     python: Python, faultfs: Mounts, record_dir: Path, tmp_path: Path, job: str
 ) -> None:
     recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
-    mount = faultfs("silent")
+    mount, other = faultfs("silent"), faultfs("other")
     stuck = getting_stuck(python, mount, STAGEWATCH_JOB_ID=job, RANK="1")
+    environ = {"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "541", "RANK": "1"}
+    in_exec = getting_stuck(python, other, "exec", **environ)
     recorded.said("ready")
     get_stuck(stuck, mount)
+    get_stuck(in_exec, other)
     inspect = subprocess.run(
         [*COMMAND, "inspect", "--record-dir", str(record_dir), "--job", "540"],
         capture_output=True,
@@ -111,5 +101,11 @@ def test_commands_and_the_agent_go_on(
         )
         wait_for(lambda: agent.value("stagewatch_processes_unread"), "the stuck process is told")
         assert f"/proc/{stuck.pid}/environ does not answer" in agent.log.read_text()
+        for name in ("stages", "processes", "blocked_tasks", "net", "rank_io", "work"):
+            wait_for(
+                lambda name=name: agent.value("stagewatch_collector_success", collector=name) == 1,
+                f"the collector {name}",
+            )
+        assert agent.value("rl_rank_up", job_id="541") != 0, "it is not said to be dead"
     finally:
         agent.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of, open_diag
+from stagewatch.ranks.socket_diag import TcpSocket, dump, open_diag
 
 PROC = Path("/proc")
 FIELDS = {  # offsets in struct tcp_info, linux/tcp.h
@@ -76,27 +76,6 @@ def test_statistics_equal_those_the_owner_sees(
     sent = find(diag, client).statistics
     assert sent is not None
     assert sent.bytes_received == 5_000
-
-
-@pytest.fixture
-def sockets() -> Iterator[NamespaceSockets]:
-    found = NamespaceSockets(PROC)
-    yield found
-    found.keep(())
-
-
-def own() -> int:
-    namespace = namespace_of(PROC, "self")
-    assert namespace is not None
-    return namespace
-
-
-def test_a_namespace_that_nobody_is_in_any_more_is_let_go(sockets: NamespaceSockets) -> None:
-    first = sockets.get(own(), os.getpid())
-    sockets.keep({own()})
-    assert first.fileno() >= 0
-    sockets.keep({1234})
-    assert first.fileno() == -1
 
 
 def test_thousands_of_sockets_come_in_many_messages(diag: socket.socket) -> None:

@@ -93,14 +93,6 @@ def test_a_process_that_ends_meanwhile_costs_a_line(taker: StackTaker, python: P
     assert takes[alive.pid].threads
 
 
-def test_a_process_without_python_costs_a_line(taker: StackTaker, python: Python) -> None:
-    script = python("import os; print('ready', flush=True); os.execvp('sleep', ['sleep', '600'])")
-    script.said("ready")
-    (found,) = both(taker, script)
-    assert found.problem.startswith("py-spy") or not found.group
-    assert found.frame == ""
-
-
 def program(directory: Path, body: str) -> StackTaker:
     """A taker whose py-spy is another program."""
     path = directory / "py-spy"
@@ -120,16 +112,9 @@ THREAD = {"thread_id": 1, "frames": [{"name": "f", "filename": "/x/rank.py", "li
         ("while True: print('x' * 4096)", "wrote without end"),
         ("x = bytearray(2 << 30); print('[]')", "MemoryError"),
         ("print('no JSON')", "no JSON that can be read"),
-        ("print('[{\"frames\": 3}]')", "no JSON that can be read"),
-        ("print('[' * 100000)", "no JSON that can be read"),
         (f"print({ENDLESS!r})", "no JSON that can be read"),
-        ("import os; os.abort()", "exit status -6"),
         (
             "import sys; sys.exit('Error: Permission Denied: Try running again with sudo')",
-            "not permitted: run as",
-        ),
-        (
-            "import sys; sys.exit('Error: Operation not permitted (os error 1)')",
             "not permitted: run as",
         ),
         (
@@ -173,16 +158,11 @@ SITE = "/opt/venv/lib/python3.11/site-packages"
 @pytest.mark.parametrize(
     ("file", "own"),
     [
-        ("/home/me/train.py", True),
         ("/mnt/lib/rewards/length.py", True),
         ("<string>", True),
-        ("<stdin>", True),
         ("/usr/lib/python3.11/threading.py", False),
-        ("/opt/conda/lib/python3.12/selectors.py", False),
         ("<frozen importlib._bootstrap>", False),
         (f"{SITE}/torch/distributed/distributed_c10d.py", False),
-        (f"{SITE}/trl/trainer/grpo_trainer.py", False),
-        ("/usr/lib/python3/dist-packages/numpy/core/multiarray.py", False),
         ("/src/stagewatch/client/_recorder.py", False),
         ("/tmp/torchinductor_me/ab/cab.py", False),
     ],

@@ -13,10 +13,8 @@ import pytest
 
 from stagewatch import record as layout
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import Census
 from stagewatch.ranks.model import rank_of
-from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Group, Life, RankRecord, StageTotals, parse
 from stagewatch.ranks.stages import (
     COLLECTIVES,
@@ -30,7 +28,7 @@ from stagewatch.ranks.stages import (
     StagesCollector,
 )
 from stagewatch.record import BUCKETS
-from tests.records import patched, place, real_record
+from tests.records import patched, real_record
 
 NOW = 5000.0
 KEY = ("540", "train", "3")
@@ -81,12 +79,6 @@ def test_short_collectives_and_those_of_dead_ranks_show_no_time(record: RankReco
     gone = shown(dataclasses.replace(record, life=Life.GONE))
     assert not series(gone, INSIDE)
     assert not series(gone, ELEMENTS)
-
-
-def test_a_member_that_never_entered_shows_zero(record: RankRecord) -> None:
-    found = shown(with_group(record, "tp:1", sequence=0, entered=0.0, left=0.0, told=False))
-    assert series(found, COLLECTIVES) == {(*KEY, "tp:1"): 0}
-    assert not series(found, INSIDE)
 
 
 def test_what_is_not_told_ends_with_a_mark_or_another_entry(record: RankRecord) -> None:
@@ -140,17 +132,3 @@ def test_hostile_words_of_the_table_are_read_as_unknown(tmp_path: Path) -> None:
         group = parse(raw).groups["world"]
         assert (group.op, group.size, group.peer) == ("unknown", None, None)
         assert group.sequence >= 0 <= group.entered
-
-
-def test_a_record_of_another_version_is_skipped_for_that_reason(
-    tmp_path: Path, record_dir: Path
-) -> None:
-    raw = real_record(tmp_path)
-    old = raw[:8] + (1).to_bytes(8, "little") + raw[16:]
-    place(record_dir, old, 1)
-    (record_dir / "2-00000002.rank").write_bytes(old[: 40 * 1024])
-    (record_dir / "3-00000003.rank").write_bytes(raw[: 40 * 1024])
-    reader = RecordDirectory(record_dir, Procfs())
-    assert reader.read() == []
-    assert reader.skipped == {"version": 2, "size": 1}
-    reader.close()

@@ -12,7 +12,6 @@ from stagewatch.ranks.directory import Census
 from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import Frame, RankRecord, parse
 from stagewatch.ranks.stages import (
-    FAILURES,
     FOLDED,
     MAX_JOBS,
     MAX_NAMES,
@@ -79,15 +78,6 @@ def test_a_new_open_substage_at_every_look_ends_as_other(node: Node) -> None:
     assert found.value(FOLDED, "substage") == LOOKS - MAX_NAMES
 
 
-def test_ranks_that_fail_and_begin_again_each_in_its_own_way_end_as_other(node: Node) -> None:
-    """Whatever was counted stays counted, under the name it had."""
-    for number in range(LOOKS):
-        found = node.look(name=str(number), failures={("train", f"Error{number}"): 1})
-        assert found.value(FAILURES, "540", "train", "train", "Error0") == 1
-    assert len(node.ever[FAILURES]) == MAX_NAMES + 1
-    assert sum(map(float, found.families[FAILURES].values())) == LOOKS  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_value_that_is_no_number_is_absent(node: Node, value: float) -> None:
     found = node.look(scalars={"reward": value, "kl": 0.5})
@@ -103,15 +93,6 @@ def test_marks_from_the_future_make_no_negative_age(node: Node) -> None:
     assert found.value(STAGE_OPEN, *KEY, "train", "") == 0
     lane = dataclasses.replace(lane, frames=())
     assert node.look(lanes=(lane,)).value(STAGE_OPEN, *KEY, "idle", "") == 0
-
-
-def test_one_jobs_names_take_nothing_from_another() -> None:
-    names = Vocabulary()
-    for i in range(MAX_NAMES + 1):
-        names.admits("scalar", "7", "train", f"s{i}")
-    assert names.admits("scalar", "8", "train", "reward")
-    assert names.admits("scalar", "7", "rollout", "reward")
-    assert names.admits("group", "7", "train", "world")
 
 
 def test_jobs_that_ended_are_forgotten_in_the_end() -> None:

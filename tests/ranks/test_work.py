@@ -1,4 +1,4 @@
-"""Whether ranks are at work, by real processes that are, and that only look busy."""
+"""Whether ranks are at work: one that moves bytes is real, the others are files of `/proc`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
+from stagewatch.host.procfs import TICKS_PER_SECOND
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.records import parse
+from stagewatch.ranks.wait_class import BUSY_PAGE_FAULTS
 from stagewatch.ranks.work import (
     AT_WORK,
     COMPUTING,
@@ -24,141 +26,132 @@ from stagewatch.ranks.work import (
 )
 from tests.fake_clock import Clock
 from tests.fakes.open_files import OpenFiles
-from tests.ranks.fakes import FakeRanks, Program, families, family_io, program
+from tests.ranks.fakes import FakeRanks, families, family_io, program
 
-PROC = Path("/proc")
 RANK = """
-import os, socket, subprocess, sys, time
-def busy(seconds, work):
-    end = time.process_time() + float(seconds)
-    while time.process_time() < end:
-        work()
-def spin(seconds):
-    busy(seconds, lambda: sum(range(1000)))
-def compute(seconds):
-    old = bytearray(1 << 22)
-    busy(seconds, lambda: bytes(old))  # malloc maps each copy of that size anew
-def write(size):
-    open("/dev/null", "wb", buffering=0).write(bytes(int(size)))
-def send(port, size):
-    held.append(socket.create_connection(("127.0.0.1", int(port))))
-    held[-1].sendall(bytes(int(size)))
-def child():
-    held.append(subprocess.Popen([sys.executable, "-uc", program],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-def tell(*words):
-    held[-1].stdin.write(" ".join(words) + "\\n"); held[-1].stdin.flush()
-    held[-1].stdout.readline()
-held = []
-program = PROGRAM
+import socket, sys
 for line in sys.stdin:
-    name, *arguments = line.split()
-    globals()[name](*arguments)
+    what, *where, size = line.split()
+    if what == "write":
+        open("/dev/null", "wb", buffering=0).write(bytes(int(size)))
+    else:
+        held = socket.create_connection(("127.0.0.1", int(where[0])))
+        held.sendall(bytes(int(size)))
     print("done")
 """
-RANK = RANK.replace("PROGRAM", repr(RANK.replace("PROGRAM", "None")))
 KEY = ("7", "train", "0")
 ENOUGH_CPU = COMPUTING * WINDOW_SECONDS * 1.2
+ENOUGH_FAULTS = int(2 * BUSY_PAGE_FAULTS * ENOUGH_CPU)
 ENOUGH_BYTES = int(TRICKLE_BYTES_PER_SECOND * WINDOW_SECONDS * 1.2)
 
 
 class Watched:
-    """One rank, and the collector that looks at it every five seconds of a made-up clock."""
+    """The ranks of a process file system, looked at every five seconds of a made-up clock."""
 
-    def __init__(self, rank: Program, ranks: FakeRanks, collector: WorkCollector, clock: Clock):
-        self.rank = rank
+    def __init__(self, proc: Path, sockets: RankSockets, ranks: FakeRanks, clock: Clock) -> None:
+        self.proc = proc
         self.ranks = ranks
-        self.collector = collector
+        self.collector = WorkCollector(ranks, family_io(ranks, proc), sockets, clock=clock)
         self._clock = clock
-        self.look()
+        self._done: dict[int, list[float]] = {}
 
     def look(self, seconds: float = 5.0) -> Samples:
         """What is shown some seconds later."""
         self._clock.now += seconds
         return self.collector.collect()
 
-    def after(self, *lines: str) -> set[str]:
-        """By what the rank is at work once it has done this."""
-        for line in lines:
-            assert self.rank.ask(line) == "done"
-        return self.by(self.look())
-
-    def by(self, found: Samples) -> set[str]:
+    def by(self, found: Samples | None = None) -> set[str]:
         """By what the rank is at work."""
-        return {labels[3] for labels in found.families.get(AT_WORK, {}) if labels[:3] == KEY}
+        return {labels[3] for labels in (found or self.look()).families.get(AT_WORK, {})}
+
+    def does(
+        self, pid: int, parent: int = 1, *, cpu: float = 0.0, faults: int = 0, moved: int = 0
+    ) -> None:
+        """What a made-up process has done since the last look."""
+        before = self._done.get(pid, [0, 0, 0])
+        sums = self._done[pid] = [before[0] + cpu, before[1] + faults, before[2] + moved]
+        directory = self.proc / str(pid)
+        directory.mkdir(exist_ok=True)
+        ticks = round(sums[0] * TICKS_PER_SECOND)
+        (directory / "stat").write_text(
+            f"{pid} (x) S {parent} 1 1 0 0 0 {sums[1]} 0 0 0 {ticks} 0 0 0 20 0 1 0 9 0 0"
+        )
+        (directory / "io").write_text(
+            f"rchar: {sums[2]}\nwchar: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n"
+        )
 
 
 @pytest.fixture
-def watched(clock: Clock) -> Iterator[Watched]:
+def watched(tmp_path: Path, clock: Clock) -> Iterator[Watched]:
+    """One made-up rank."""
     ranks = FakeRanks()
-    with (
-        closing(RankSockets(families(ranks), PROC, OpenFiles(PROC), clock=clock)) as sockets,
-        program(RANK) as rank,
-    ):
-        collector = WorkCollector(ranks, family_io(ranks), sockets, clock=clock)
+    look = families(ranks, tmp_path)
+    with closing(RankSockets(look, tmp_path, OpenFiles(tmp_path), clock=clock)) as sockets:
+        watched = Watched(tmp_path, sockets, ranks, clock)
         with pytest.raises(NoData):
-            collector.collect()
-        assert rank.ask("spin 0") == "done"
+            watched.collector.collect()
+        ranks.add(10, 0)
+        watched.does(10)
+        watched.look()
+        yield watched
+
+
+def test_a_rank_that_moves_bytes_is_at_work_but_not_by_a_trickle(clock: Clock) -> None:
+    """`/proc/PID/io` counts files, but not what is sent."""
+    proc, ranks = Path("/proc"), FakeRanks()
+    with (
+        closing(RankSockets(families(ranks), proc, OpenFiles(proc), clock=clock)) as sockets,
+        program(RANK) as rank,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        assert rank.ask("write 0") == "done"
         ranks.add(rank.pid, 0)
-        yield Watched(rank, ranks, collector, clock)
-
-
-def test_a_rank_that_moves_bytes_of_files_is_at_work_but_not_by_a_trickle(
-    watched: Watched,
-) -> None:
-    assert watched.after("write 100000") == set()
-    assert watched.after("write 100000") == set()
-    assert watched.after(f"write {ENOUGH_BYTES}") == {"io"}
-
-
-def test_a_rank_that_sends_is_at_work(watched: Watched) -> None:
-    """Which `/proc/PID/io` does not count: it counts read(2) and write(2) of files."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        watched.rank.say(f"send {server.getsockname()[1]} {ENOUGH_BYTES}")
+        watched = Watched(proc, sockets, ranks, clock)
+        watched.look()
+        rank.ask("write 100000")
+        assert watched.by() == set()
+        rank.ask(f"write {ENOUGH_BYTES}")
+        assert watched.by() == {"io"}
+        assert watched.by(watched.look(WINDOW_SECONDS)) == set()
+        rank.say(f"send {server.getsockname()[1]} {ENOUGH_BYTES}")
         connection, _ = server.accept()
         with connection:
             left = ENOUGH_BYTES
             while left:
                 left -= len(connection.recv(left))
-            assert watched.rank.hear() == "done"
-            assert watched.by(watched.look()) == {"io"}
+            assert rank.hear() == "done"
+            assert watched.by() == {"io"}
 
 
-@pytest.mark.parametrize("what", [f"compute {ENOUGH_CPU}", f"write {ENOUGH_BYTES}"])
+def test_who_takes_new_memory_computes_and_who_only_spins_does_not(watched: Watched) -> None:
+    watched.does(10, cpu=ENOUGH_CPU)
+    assert watched.by() == set()
+    watched.does(10, cpu=ENOUGH_CPU, faults=2 * ENOUGH_FAULTS)
+    assert watched.by() == {"compute"}
+
+
+@pytest.mark.parametrize("what", ["computes", "moves"])
 def test_children_at_work_are_told_as_such(what: str, watched: Watched) -> None:
-    assert watched.after("child", "tell spin 0") <= {"children"}  # Python reads itself
+    watched.does(11, parent=10)
+    assert watched.by() == set()
+    if what == "computes":
+        watched.does(11, parent=10, cpu=ENOUGH_CPU, faults=ENOUGH_FAULTS)
+    else:
+        watched.does(11, parent=10, moved=ENOUGH_BYTES)
+    assert watched.by() == {"children"}
     assert watched.by(watched.look(WINDOW_SECONDS)) == set()
-    assert watched.after(f"tell {what}") == {"children"}
-    assert watched.by(watched.look(WINDOW_SECONDS)) == set()
-    assert watched.after(f"tell spin {ENOUGH_CPU}") == set()
 
 
 def test_a_rank_without_a_record_is_still_until_it_works_or_starts_a_process(
-    watched: Watched,
-) -> None:
-    assert watched.look().value(STILL, *KEY) == 5
-    assert watched.after(f"spin {ENOUGH_CPU}") == set()
-    assert watched.look().value(STILL, *KEY) == 15
-    watched.after(f"write {ENOUGH_BYTES}")
-    assert watched.look(WINDOW_SECONDS).value(STILL, *KEY) == WINDOW_SECONDS
-    watched.after("child")
-    still = watched.look(WINDOW_SECONDS).value(STILL, *KEY)
-    assert still is not None
-    assert still <= WINDOW_SECONDS
-
-
-def test_stillness_begins_with_the_last_work_not_when_the_window_has_passed(
-    watched: Watched,
-) -> None:
-    assert watched.after(f"write {ENOUGH_BYTES}") == {"io"}
-    later = watched.look()
-    assert watched.by(later) == {"io"}
-    assert later.value(STILL, *KEY) == 5
-
-
-def test_a_rank_with_a_record_tells_itself_how_long_it_is_still(
     watched: Watched, raw: bytes
 ) -> None:
-    (rank,) = watched.ranks.ranks
-    watched.ranks.ranks = [replace(rank, record=parse(raw))]
-    assert watched.look().value(STILL, *KEY) is None
+    assert watched.look().value(STILL, *KEY) == 5
+    watched.does(10, cpu=ENOUGH_CPU)
+    assert watched.look().value(STILL, *KEY) == 10
+    watched.does(10, moved=ENOUGH_BYTES)
+    assert watched.look().value(STILL, *KEY) == 0
+    assert watched.look().value(STILL, *KEY) == 5, "since the last work, not since the window ended"
+    watched.does(11, parent=10)
+    assert watched.look(WINDOW_SECONDS).value(STILL, *KEY) == 0
+    watched.ranks.ranks = [replace(watched.ranks.ranks[0], record=parse(raw))]
+    assert watched.look().value(STILL, *KEY) is None, "one with a record tells itself"

@@ -166,6 +166,8 @@ def _rank(past: Past, role: str, rank: int, hostile: str) -> None:
     )
     if role == "train":
         past.add("rl_scalar", _within(end, _batch_size), **who, name=hostile or "batch_size")
+        if hostile:
+            past.add("rl_scalar", _within(end, lambda after: 1e308), **who, name="huge")
 
 
 def _batch_size(after: float) -> float:

@@ -40,7 +40,6 @@ def _parents(children: Children, script: str) -> int:
     [
         ("read wait; exit 3", "it exited with status 3"),
         ("read wait; kill -9 $$", "killed by SIGKILL (Killed)"),
-        ("ulimit -c 0; read wait; kill -11 $$", "killed by SIGSEGV (Segmentation fault)"),
     ],
 )
 def test_a_grandchild_that_its_parent_has_waited_for(

@@ -12,10 +12,6 @@ from stagewatch.run.command import INSPECTOR, LIBRARY, nccl
 from stagewatch_nccl import LIBRARY as BUILT
 
 
-def test_without_it_nothing_is_set() -> None:
-    assert nccl("") == {}
-
-
 def test_our_plugin_is_found_by_its_package_once_it_is_built(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -37,8 +33,3 @@ def test_inspector_writes_where_the_collector_reads(tmp_path: Path) -> None:
     file.touch()
     assert nccl(str(file)) == {**INSPECTOR, "NCCL_PROFILER_PLUGIN": str(file)}
     assert INSPECTOR["NCCL_INSPECTOR_DUMP_DIR"] == str(InspectorOptions().dir)
-
-
-def test_a_plugin_that_is_not_there_is_told() -> None:
-    with pytest.raises(ConfigError, match="is no file"):
-        nccl("/nowhere/libnccl-profiler-inspector.so")

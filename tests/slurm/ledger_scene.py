@@ -37,8 +37,6 @@ def record(job_id: int = 1, state: str = "COMPLETED", **changes: object) -> Ende
         job_id=job_id,
         tasks=1,
         state=state,
-        exit_code=0,
-        signal=0,
         partition="gpu",
         submit=T,
         eligible=T,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.model import (
-    Claim,
     Controller,
     Diagnostics,
     EndedJob,
@@ -21,11 +19,12 @@ from stagewatch.slurm.model import (
     Records,
 )
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport import diagnostics
-from stagewatch.slurm.transport import json as slurm_json
+from stagewatch.slurm.transport import accounting, diagnostics, text
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "slurm" / "24.11-v0.0.42.json"
-PARTS = json.loads(FIXTURE.read_text())
+CLUSTER = Path(__file__).parents[1] / "fixtures" / "slurm" / "cluster"
+"""What the commands print of a small cluster."""
+JOBS = text.parse_jobs((CLUSTER / "squeue.txt").read_bytes())
+NODES = text.parse_nodes((CLUSTER / "scontrol_show_node.txt").read_bytes())
 REQUESTS = {"jobs": 2, "nodes": 2, "diagnostics": 1, "ping": 1}
 """What each kind of data costs the controller, as counted by sdiag in tests/cluster."""
 
@@ -45,37 +44,50 @@ class Canned:
     def jobs(self, timeout: float) -> Records[Job]:
         """The queue."""
         self._count("jobs")
-        return slurm_json.jobs(PARTS["jobs"])
+        return JOBS
 
     def nodes(self, timeout: float) -> Records[Node]:
         """The nodes."""
         self._count("nodes")
-        return slurm_json.nodes(PARTS["nodes"])
+        return NODES
 
     def diagnostics(self, timeout: float) -> Diagnostics:
         """The controller's statistics."""
         self._count("diagnostics")
-        return diagnostics.parse_json(PARTS["diag"])
+        return diagnostics.parse_text((CLUSTER / "sdiag.txt").read_bytes())
 
     def ping(self, timeout: float) -> tuple[Controller, ...]:
         """The controllers."""
         self._count("ping")
-        return slurm_json.ping(PARTS["ping"])
+        return text.parse_ping((CLUSTER / "scontrol_ping.txt").read_bytes())
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
         """Ended runs."""
-        return slurm_json.ended_jobs(PARTS["slurmdb_jobs"])
+        return accounting.parse_jobs((CLUSTER / "sacct.txt").read_bytes())
 
     def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
         """None."""
         return Records(())
 
-    def gpu_claims(self, timeout: float) -> Records[Claim]:
-        """None."""
-        return Records(())
-
     def close(self) -> None:
         """Nothing to close."""
+
+
+def commands(directory: Path) -> None:
+    """Write scripts that answer as Slurm's commands do of the small cluster."""
+    scripts = {
+        "squeue": f"cat {CLUSTER}/squeue.txt",
+        "scontrol": f'[ "$1" = ping ] && cat {CLUSTER}/scontrol_ping.txt || '
+        f"cat {CLUSTER}/scontrol_show_node.txt",
+        "sdiag": f"cat {CLUSTER}/sdiag.txt",
+        "sacct": f"cat {CLUSTER}/sacct.txt",
+        "sacctmgr": "true",
+        "sstat": "echo 1.0",
+    }
+    for name, line in scripts.items():
+        script = directory / name
+        script.write_text(f"#!/bin/sh\n{line}\n")
+        script.chmod(0o755)
 
 
 def known(source: Source[object]) -> None:
@@ -87,12 +99,12 @@ def known(source: Source[object]) -> None:
 def big_cluster() -> tuple[list[Job], list[Node]]:
     """10,000 nodes of 8 GPUs, 100,000 jobs of 5,000 users."""
     gpus = (NodeGpus("h200", 8, 8, tuple(range(8))),)
-    node = replace(slurm_json.nodes(PARTS["nodes"]).items[0], gpus=gpus, flags=frozenset())
+    node = replace(NODES.items[0], gpus=gpus, flags=frozenset())
     nodes = [
         replace(node, name=f"n{i:05}", partitions=(f"p{i % 20}", "all"), state="ALLOCATED")
         for i in range(10_000)
     ]
-    base = slurm_json.jobs(PARTS["jobs"]).items[0]
+    base = JOBS.items[0]
     jobs = []
     for i in range(100_000):
         running = i < 20_000

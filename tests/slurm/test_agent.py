@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from stagewatch.core.collector import Collector
 from stagewatch.slurm.agent import COMMAND, collector_specs
@@ -21,3 +24,15 @@ def test_every_collector_is_built_and_named_after_slurm(tmp_path: Path) -> None:
         assert spec.default is (spec.name != "slurm_steps")
     assert COMMAND.name == "slurm"
     assert set(COMMAND.routes(context)) == {"/sd", "/sd/stagewatch"}
+
+
+def test_the_status_page_is_called_after_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert SlurmOptions(cluster_name="hyper").title() == "Cluster hyper"
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=Lab\n")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    assert SlurmOptions().title() == "Cluster lab"
+    conf.write_text("")
+    assert SlurmOptions().title() == os.uname().nodename

@@ -55,7 +55,7 @@ def test_source_that_keeps_failing_is_left_alone_for_longer_and_longer(
     server.error = None
     clock.now += MAX_BACKOFF
     assert source.refresh() == server.asked
-    assert source.status().success
+    assert source.failure is None
     before = server.asked
     source.refresh()
     assert server.asked == before + 1
@@ -102,7 +102,7 @@ def test_at_most_one_fetch_is_under_way() -> None:
         assert slow.entered.wait(60)
         with pytest.raises(SourceError, match="still under way"):
             source.refresh()
-        assert source.status().tried is False
+        assert source.response is None
     finally:
         slow.leave.set()
         thread.join(60)
@@ -132,13 +132,12 @@ def test_who_comes_while_a_fetch_is_under_way_shares_its_data() -> None:
 
 
 def test_failure_keeps_the_last_good_reading(server: Server, clock: Clock) -> None:
-    """And says that it failed, how often, and why."""
+    """And says that it failed, and why."""
     source = make(server, clock)
     source.refresh()
     server.error = SourceError("no controller")
     with pytest.raises(SourceError, match="no controller"):
         source.refresh()
-    status = source.status()
-    assert (status.success, status.failures, status.error) == (False, 1, "no controller")
+    assert str(source.failure) == "no controller"
     assert source.reading is not None
     assert source.reading.data == 1

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.core.commands import NoAnswer
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.agent import collector_specs
@@ -20,20 +19,17 @@ from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.collectors.discovery import DiscoveryCollector
 from stagewatch.slurm.collectors.events import EventsCollector
-from stagewatch.slurm.collectors.jobs import JobsCollector, agreed
+from stagewatch.slurm.collectors.jobs import JobsCollector
 from stagewatch.slurm.context import SlurmOptions, slurm_context
 from stagewatch.slurm.model import (
-    Claim,
     Job,
     Node,
     Records,
-    RpcCount,
 )
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport import json as slurm_json
-from stagewatch.slurm.transport.text import parse_claims
 from tests.fake_clock import Clock
-from tests.slurm.scene import PARTS, Canned, big_cluster, series
+from tests.slurm.ledger_scene import job as base_job
+from tests.slurm.scene import NODES, Canned, big_cluster, series
 
 T = 1750000000
 
@@ -92,7 +88,7 @@ def test_controller_that_does_not_answer_pings_is_down() -> None:
 
 def test_node_is_not_out_of_service_because_the_controller_has_just_started() -> None:
     """Nodes are UNKNOWN until they have answered it; those that were out before still are."""
-    nodes = slurm_json.nodes(PARTS["nodes"]).items
+    nodes = NODES.items
     at_first = [n if n.state == "DOWN" else replace(n, state="UNKNOWN") for n in nodes]
     before, after = slurm_nodes.measure(nodes), slurm_nodes.measure(at_first)
     for metric in (slurm_nodes.UNAVAILABLE, slurm_nodes.NODES, slurm_nodes.GPUS):
@@ -109,7 +105,7 @@ def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
     ended = [replace(job, job_id=-i, state="FAILED", end=now + 5) for i, job in enumerate(jobs)]
     cluster.events.jobs.observe_queue([*jobs, *ended], now + 10.0)
     samples = [
-        slurm_queue.measure(jobs, now=T, top=slurm_queue.QueueOptions().top),
+        slurm_queue.measure(jobs, now=T),
         slurm_nodes.measure(nodes),
         slurm_jobs.measure(jobs, nodes),
         events.collect(),
@@ -126,58 +122,32 @@ def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
     assert running.value(slurm_jobs.HIDDEN) == 19_000
 
 
-def test_claims_are_believed_only_where_they_add_up() -> None:
-    """A claim too many, a GPU twice, a job that is not there."""
-    on_node = replace(
-        slurm_json.nodes(PARTS["nodes"]).items[0], gpus=(NodeGpus("h200", 8, 3, (0, 1, 2)),)
-    )
-    held = {(1, "n1"), (2, "n1")}
-    good: list[Claim] = [(1, "n1", (0, 1)), (2, "n1", (2,))]
-    assert agreed(good, [on_node], held) == {(1, "n1"): (0, 1), (2, "n1"): (2,)}
-    assert agreed([*good, (9, "n1", (5,))], [on_node], held) == agreed(good, [on_node], held)
-    assert agreed([*good, (2, "n1", (7,))], [on_node], held) == {}
-    assert agreed([(1, "n1", (0, 1)), (2, "n1", (1,))], [on_node], held) == {}
-    shown = (
-        b"JobId=1 JobName=x Nodes=n[1-2] CPU_IDs=0-3 Mem=100 GRES=gpu:h200:2(IDX:0,5) "
-        b"MinCPUsNode=1\nJobId=2 Nodes=n[1 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)\nrubbish\n"
-    )
-    found = parse_claims(shown)
-    assert found.items == ((1, "n1", (0, 5)), (1, "n2", (0, 5)))
-    assert found.malformed == 1
-
-
 def gpu_node(name: str, kind: str, held: tuple[int, ...]) -> Node:
     """A node of 8 GPUs of one type."""
-    base = slurm_json.nodes(PARTS["nodes"]).items[0]
+    base = NODES.items[0]
     return replace(base, name=name, gpus=(NodeGpus(kind, 8, len(held), held),))
 
 
-def gpu_job(nodes: str, gpus: int, **fields: object) -> Job:
-    """A running job as JSON tells it, with GPUs of no named type."""
-    record = {"job_id": 1, "job_state": ["RUNNING"], "partition": "gpu", "nodes": nodes}
-    tres = {"tres_alloc_str": f"cpu=8,gres/gpu={gpus}"}
-    (job,) = slurm_json.jobs({"jobs": [{**record, **tres, **fields}]}).items
-    return job
+def gpu_job(nodes: str, gpus: int) -> Job:
+    """A running job with GPUs of no named type."""
+    return base_job(node_list=nodes, gpus=(("", gpus),), end=None)
 
 
-def test_jobs_that_are_completing_are_told_the_longest_first_and_short_ones_without_gpus_not() -> (
-    None
-):
+def test_completing_jobs_are_shown_longest_first_and_short_ones_without_gpus_are_not() -> None:
     """squeue shows as EndTime when they ended, also while their processes are being killed."""
-    completing = {"job_state": ["CANCELLED", "COMPLETING"], "user_name": "ada", "account": "ml"}
-    no_gpus = {"tres_alloc_str": "cpu=8"}
+    gpus = (("h200", 4),)
     jobs = [
-        gpu_job("n1", 4, job_id=1, end_time=T - 5, **completing),
-        gpu_job("n1", 4, job_id=2, end_time=T - 900),
-        gpu_job("n1", 4, job_id=3, **completing),
-        gpu_job("n1", 4, job_id=4, end_time=T - 59, **completing, **no_gpus),
-        gpu_job("n1", 4, job_id=5, end_time=T - 61, **completing, **no_gpus),
+        base_job(1, "COMPLETING", end=T - 5, gpus=gpus),
+        base_job(2, "RUNNING", end=T - 900, gpus=gpus),
+        base_job(3, "COMPLETING", end=None, gpus=gpus),
+        base_job(4, "COMPLETING", end=T - 59),
+        base_job(5, "COMPLETING", end=T - 61),
     ]
     for most, told in ((2, {"1": T - 5, "5": T - 61}), (1, {"5": T - 61})):
         found = Samples()
         slurm_jobs.measure_completing(found, jobs, now=T, most=most)
         assert found.families[slurm_jobs.COMPLETING] == {
-            (job, "ada", "ml", "gpu"): end for job, end in told.items()
+            (job, "ada", "physics", "gpu"): end for job, end in told.items()
         }
 
 
@@ -192,14 +162,6 @@ def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() ->
     assert found.value(slurm_jobs.NODE, "1", "n2", "") == 1
 
 
-def test_heaviest_users_are_named_and_the_rest_is_other() -> None:
-    """By time, not by count."""
-    users = [RpcCount(f"u{i}", 100 - i, float(i)) for i in range(30)]
-    found = slurm_controller.fold(users, 3)
-    assert [each.name for each in found] == ["u29", "u28", "u27", "other"]
-    assert sum(each.count for each in found) == sum(each.count for each in users)
-
-
 class Probe:
     """Answers for some jobs."""
 
@@ -207,12 +169,10 @@ class Probe:
         self.hung = hung
         self.asked: list[int] = []
 
-    def probe(self, job_id: int, timeout: float) -> float:
-        """Half a second, or never."""
+    def probe(self, job_id: int, timeout: float) -> bool:
+        """Whether the job's steps answer."""
         self.asked.append(job_id)
-        if job_id in self.hung:
-            raise NoAnswer("sstat gave no answer")
-        return 0.5
+        return job_id not in self.hung
 
     def close(self) -> None:
         """Nothing to close."""

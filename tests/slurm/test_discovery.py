@@ -8,28 +8,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.slurm.discovery import Discovery, Exporter, Target, targets_of
-from stagewatch.slurm.model import Node
+from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.slurm.notation import NodeGpus
+from tests.slurm.ledger_scene import node
 
+GPUS = (NodeGpus("h200", 8, 0),)
 EXPORTERS = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))
-
-
-def node(name: str, **changes: object) -> Node:
-    """A node of the controller's list."""
-    values: dict[str, object] = {
-        "name": name,
-        "state": "IDLE",
-        "flags": frozenset(),
-        "partitions": ("gpu",),
-        "gpus": (NodeGpus("h200", 8, 0),),
-        "address": name,
-        "reason": "",
-        "reason_user": "",
-        "reason_time": None,
-        **changes,
-    }
-    return Node(**values)  # type: ignore[arg-type]
 
 
 def served(discovery: Discovery, path: str = "/sd") -> object:
@@ -43,12 +27,12 @@ def test_every_node_and_exporter_is_a_group_with_its_labels() -> None:
     """Changing facts are for relabelling; only cluster and node become labels."""
     discovery = Discovery(EXPORTERS, cluster="big")
     nodes = [
-        node("n10", flags=frozenset(["DRAIN"]), state="MIXED", partitions=("gpu", "all")),
-        node("n9", address="10.0.0.9", gpus=()),
-        node("n99", state="FUTURE"),
+        node("n9", address="10.0.0.9"),
+        node("n10", "MIXED", "DRAIN", partitions=("gpu", "all"), gpus=GPUS),
+        node("n99", "FUTURE"),
         node("v6", address="fd00::1"),
     ]
-    discovery.update(targets_of(nodes))
+    discovery.update(nodes)
     groups = served(discovery)
     assert isinstance(groups, list)
     assert [group["targets"] for group in groups] == [
@@ -70,17 +54,17 @@ def test_every_node_and_exporter_is_a_group_with_its_labels() -> None:
 def test_the_last_good_list_outlives_the_agent(tmp_path: Path) -> None:
     """Of the cluster that is still watched, and of no other."""
     first = Discovery(EXPORTERS, cluster="a", memory=tmp_path)
-    first.update(targets_of([node("n1")]))
+    first.update([node("n1")])
     second = Discovery(EXPORTERS, cluster="a", memory=tmp_path)
     assert served(second) == served(first)
-    assert second.targets == first.targets
-    assert Discovery(EXPORTERS, cluster="b", memory=tmp_path).targets is None
+    assert second.places == first.places
+    assert Discovery(EXPORTERS, cluster="b", memory=tmp_path).places is None
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=8), max_size=3))
 def test_any_name_makes_valid_json(name: str, partitions: list[str]) -> None:
     """Names come from slurm.conf, and are quoted all the same."""
     discovery = Discovery([Exporter("x", 1)])
-    discovery.update((Target(name, name, tuple(partitions), "IDLE", (), ()),))
+    discovery.update([node(name, partitions=tuple(partitions))])
     (group,) = served(discovery)  # type: ignore[misc]
     assert group["labels"]["node"] == name

@@ -13,12 +13,11 @@ import pytest
 import requests
 
 from stagewatch.core.runner import Runner
-from stagewatch.slurm.discovery import Discovery, Exporter, targets_of
-from stagewatch.slurm.transport import json as slurm_json
+from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.web.agent_server import AgentServer
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import environment, free_ports
-from tests.slurm.scene import PARTS
+from tests.slurm.scene import NODES
 from tests.waiting import wait_for
 
 CONFIG = """
@@ -81,11 +80,10 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
     """Labels and relabelling as meant; an agent that knows nothing takes no target away."""
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
-    nodes = slurm_json.nodes(PARTS["nodes"]).items
-    targets = targets_of(nodes)
+    nodes = NODES.items
     exporters = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))
     discovery = Discovery(exporters, cluster="big")
-    discovery.update(targets)
+    discovery.update(nodes)
     current = [discovery]
     routes = {
         path: lambda path=path: current[0].routes()[path]()
@@ -121,7 +119,7 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
         wait_for(asked.is_set, "Prometheus to ask once more")
         assert set(prometheus.targets("nodes")) == set(found)
 
-        grown = (*targets, replace(targets[0], node="n6", address="n6"))
+        grown = (*nodes, replace(nodes[0], name="n6", address="n6"))
         discovery.update(grown)
         current[0] = discovery
         wait_for(lambda: "n6:9947" in prometheus.targets("nodes"), "the new node")

@@ -8,38 +8,37 @@ from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.collectors.events import EventsCollector
-from stagewatch.slurm.transport import json as slurm_json
 from tests.fake_clock import Clock
 from tests.golden import assert_golden
-from tests.slurm.scene import PARTS, Canned, known
+from tests.slurm.scene import JOBS, NODES, Canned, known
 
 T = 1750000000
 
 
 def test_queue_golden() -> None:
     """Array tasks one by one, jobs in several partitions, an unknown state, no ended jobs."""
-    jobs = slurm_json.jobs(PARTS["jobs"]).items
+    jobs = JOBS.items
     assert_golden(slurm_queue.measure(jobs, now=T + 3600, top=50), "slurm/queue.prom")
 
 
 def test_nodes_golden() -> None:
     """The truth table, flags, and why nodes are out."""
-    nodes = slurm_json.nodes(PARTS["nodes"]).items
+    nodes = NODES.items
     assert_golden(slurm_nodes.measure(nodes), "slurm/nodes.prom")
 
 
 def test_controller_golden() -> None:
-    """Scheduler, requests and pings; the heaviest users by name."""
+    """Scheduler, requests and pings."""
     cluster = Cluster(Canned(), Timing())
     for source in (cluster.diagnostics, cluster.ping):
         known(source)
-    collector = slurm_controller.ControllerCollector(cluster.diagnostics, cluster.ping, top=1)
+    collector = slurm_controller.ControllerCollector(cluster.diagnostics, cluster.ping)
     assert_golden(collector.collect(), "slurm/controller.prom")
 
 
 def test_jobs_golden() -> None:
     """Nodes and GPU indices of running jobs."""
-    jobs, nodes = slurm_json.jobs(PARTS["jobs"]).items, slurm_json.nodes(PARTS["nodes"]).items
+    jobs, nodes = JOBS.items, NODES.items
     assert_golden(slurm_jobs.measure(jobs, nodes), "slurm/jobs.prom")
 
 

@@ -8,12 +8,11 @@ from stagewatch.slurm.collectors import holdings
 from stagewatch.slurm.collectors.holdings import HELD, UNHELD
 from stagewatch.slurm.model import Job, Node
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport import json as slurm_json
 from tests.golden import assert_golden
 from tests.slurm.ledger_scene import job as base_job
-from tests.slurm.scene import PARTS
+from tests.slurm.scene import JOBS, NODES
 
-BASE_NODE = slurm_json.nodes(PARTS["nodes"]).items[0]
+BASE_NODE = NODES.items[0]
 
 
 def node(name: str, *gpus: tuple[str, int], state: str = "IDLE", flags: str = "") -> Node:
@@ -51,7 +50,7 @@ def found(
 
 def test_holdings_golden() -> None:
     """The small cluster of the fixtures."""
-    jobs, nodes = slurm_json.jobs(PARTS["jobs"]).items, slurm_json.nodes(PARTS["nodes"]).items
+    jobs, nodes = JOBS.items, NODES.items
     assert_golden(holdings.measure(jobs, nodes), "slurm/holdings.prom")
 
 

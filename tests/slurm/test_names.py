@@ -50,8 +50,6 @@ def test_no_gres_is_fatal(configured: str, used: str) -> None:
     [
         ("", ()),
         ("(null)", ()),
-        ("None assigned", ()),
-        ("n1", ("n1",)),
         ("n[1-3]", ("n1", "n2", "n3")),
         ("n[008-010,12],m1", ("n008", "n009", "n010", "n12", "m1")),
         ("r[1-2]n[1-2]-ib", ("r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib")),
@@ -94,38 +92,22 @@ def test_node_state(text: str, state: str, flags: set[str]) -> None:
     assert node_state(text) == (state, flags)
 
 
-@pytest.mark.parametrize(
-    ("text", "state"),
-    [
-        ("RUNNING", "RUNNING"),
-        ("CANCELLED by 1000", "CANCELLED"),
-        ("CANCELLED+", "CANCELLED"),
-        ("?", "UNKNOWN"),
-        ("", "UNKNOWN"),
-    ],
-)
-def test_job_state(text: str, state: str) -> None:
+def test_job_state() -> None:
     """sacct names who cancelled; the state does not."""
-    assert job_state(text) == state
+    assert job_state("CANCELLED by 1000") == job_state("CANCELLED+") == "CANCELLED"
+    assert job_state("?") == "UNKNOWN"
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("Priority", "Priority"),
-        ("(Resources)", "Resources"),
         ("ReqNodeNotAvail, UnavailableNodes:s[0001-2000]", "ReqNodeNotAvail"),
-        ("ReqNodeNotAvail(UnavailableNodes:x)", "ReqNodeNotAvail"),
         ("Nodes required for job are DOWN, DRAINED or reserved for jobs", "NodesUnavailable"),
         ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved", "NodesUnavailable"),
         ("launch failed requeued held", "JobLaunchFailure"),
-        ("job requeued in held state", "RequeuedHeld"),
-        ("Job is at or exceeds QOS x's group max", "QOSLimit"),
-        ("JobArrayTaskLimit,None", "JobArrayTaskLimit"),
-        ("QOSMaxCpuPerJobLimit", "QOSMaxCpuPerJobLimit"),
         ("a sentence nobody has seen", "other"),
         ("None", "None"),
-        ("", "None"),
     ],
 )
 def test_pending_reason(text: str, reason: str) -> None:
@@ -145,38 +127,20 @@ def test_reasons_are_bounded_names(text: str) -> None:
     [
         ("Not responding", "not_responding"),
         ("Kill task failed", "kill_task_failed"),
-        ("Prolog error", "prolog_epilog"),
+        ("Job env setup error", "prolog_epilog"),
         ("Node unexpectedly rebooted", "rebooted"),
         ("gres/gpu count reported lower than configured (7 < 8)", "config_mismatch"),
-        ("Low RealMemory (reported:1000 < 100.00% of configured:4000)", "config_mismatch"),
-        ("Xid 79 fell off the bus", "gpu"),
+        ("SXid 20034", "gpu"),
         ("NVLink errors on GPU 3", "gpu"),
         ("ib0 link down", "network"),
         ("NHC: check_fs_mount: /scratch not mounted", "storage"),
         ("DIMM A3 uncorrectable", "memory"),
-        ("health check", "health_check"),
-        ("planned maintenance", "maintenance"),
-        ("ask bob", "other"),
-        ("Low TmpDisk", "config_mismatch"),
-        ("CoreSpec differ", "config_mismatch"),
-        ("Job env setup error", "prolog_epilog"),
-        ("reboot requested", "rebooted"),
-        ("gres/gpu count too low (7 < 8)", "config_mismatch"),
-        ("SXid 20034", "gpu"),
-        ("GPUs lost", "gpu"),
-        ("check_fs_mount", "storage"),
-        ("unmounted /home", "storage"),
         ("node is unhealthy", "health_check"),
         ("patching tonight", "maintenance"),
-        *((word, "other") for word in ("zombie process", "default route", "dispatch", "latest")),
-        *(
-            (word, "other")
-            for word in ("large amount", "barracuda", "fullness", "picnic", "embrace")
-        ),
-        *(
-            (word, "other")
-            for word in ("conferences", "contest", "attestation", "exhibit", "mccarthy")
-        ),
+        ("ask bob", "other"),
+        ("zombie process", "other"),
+        ("large amount", "other"),
+        ("attestation", "other"),
         ("", "none"),
     ],
 )

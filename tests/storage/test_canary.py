@@ -66,28 +66,6 @@ def test_where_little_is_free_nothing_is_written(start: Start, tmp_path: Path) -
     assert {phase for _, phase in out.families[canary.SECONDS]} == {"statvfs"}
 
 
-def test_a_missing_directory_is_an_error_with_its_errno(start: Start, tmp_path: Path) -> None:
-    out = wait_for_metric(start(options(tmp_path / "absent")), canary.ERROR)
-    assert out.value(canary.ERROR, str(tmp_path / "absent"), "statvfs", "ENOENT") == 1
-    assert out.value(canary.SUCCESS, str(tmp_path / "absent")) == 0
-
-
-def test_a_missing_directory_is_logged_once_and_when_it_is_there(
-    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "stagewatch.storage.canary")
-    directory = tmp_path / "absent"
-    collector = start(options(directory))
-    wait_for_metric(collector, canary.ERROR)
-    collector.collect()
-    assert caplog.messages == [f"the canary in {directory} failed in statvfs: ENOENT"]
-    directory.mkdir()
-    wait_for(
-        lambda: collector.collect().value(canary.SUCCESS, str(directory)) == 1, "it is written"
-    )
-    assert caplog.messages[1:] == [f"the canary in {directory} works again"]
-
-
 def canary_name(tmp_path: Path) -> Path:
     return tmp_path / f".stagewatch-canary-{os.uname().nodename}"
 

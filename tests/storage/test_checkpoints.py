@@ -78,13 +78,6 @@ def test_a_checkpoint_that_lacks_a_shard_is_told_once_it_has_ceased_to_grow(
     assert out.value(checkpoints.LACKS, name, "540", lacks) == 1
 
 
-def test_nobody_looks_into_a_checkpoint_unasked(start: Start, tmp_path: Path) -> None:
-    distributed(tmp_path / "step_9")
-    name = str(tmp_path)
-    out = wait_for_value(start(name), checkpoints.GROWING, 0, name, "")
-    assert checkpoints.LACKING not in out.families
-
-
 @pytest.mark.parametrize("refused", ["relative", "/a/../b", "/{job}/{job}", ""])
 def test_odd_patterns_are_refused(refused: str) -> None:
     with pytest.raises(ValueError):

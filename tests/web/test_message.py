@@ -63,9 +63,3 @@ def test_it_agrees_with_the_standard_librarys_parser(
 )
 def test_connections_are_kept_only_where_the_client_can(line: str, keep_alive: bool) -> None:
     assert parse_head(f"{line}\r\n\r\n".encode()).keep_alive is keep_alive
-
-
-def test_two_host_headers_are_refused() -> None:
-    """RFC 9112, section 3.2; what stands before an agent may take the other one."""
-    with pytest.raises(Refused, match="two Host headers"):
-        parse_head(b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n")

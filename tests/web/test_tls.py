@@ -72,9 +72,7 @@ def test_a_client_with_the_right_certificate_is_served(
     assert get(secure(**verifying(authority)), trusting(authority, authority.issue())) == 200
 
 
-@pytest.mark.parametrize(
-    "which", ["none", "of another authority", "expired", "not valid yet", "self-made of that name"]
-)
+@pytest.mark.parametrize("which", ["none", "of another authority", "expired"])
 def test_a_client_without_a_valid_certificate_is_refused(
     secure: Secure, authority: Authority, tmp_path: Path, which: str
 ) -> None:
@@ -84,8 +82,6 @@ def test_a_client_without_a_valid_certificate_is_refused(
         "none": lambda: None,
         "of another authority": lambda: Authority(tmp_path / "other", "somebody else").issue(),
         "expired": lambda: authority.issue(days=(-2, -1)),
-        "not valid yet": lambda: authority.issue(days=(1, 2)),
-        "self-made of that name": lambda: Authority(tmp_path / "other").issue(),
     }[which]()
     with pytest.raises(OSError):
         get(agent, trusting(authority, client))
@@ -174,30 +170,12 @@ def test_a_handshake_that_never_comes_blocks_neither_the_others_nor_the_end(
                 assert sock.recv(100) == b""
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [b"\x16" + bytes(range(256)), b"\x16\x03\x01\xff\xff" + b"a" * 70_000],
-    ids=["short", "long"],
-)
-def test_garbage_for_a_handshake_harms_nobody(
-    secure: Secure, authority: Authority, garbage: bytes
-) -> None:
+def test_garbage_for_a_handshake_harms_nobody(secure: Secure, authority: Authority) -> None:
     agent = secure()
-    with suppress(ConnectionError):
-        agent.send(garbage)
+    for garbage in (b"\x16" + bytes(range(256)), b"\x16\x03\x01\xff\xff" + b"a" * 70_000):
+        with suppress(ConnectionError):
+            agent.send(garbage)
     assert get(agent, trusting(authority)) == 200
-
-
-def test_metrics_are_served_over_tls(secure: Secure, authority: Authority) -> None:
-    agent = secure()
-    assert agent.server.scheme == "https"
-    assert get(agent, trusting(authority)) == 200
-
-
-def test_a_client_that_trusts_somebody_else_turns_away(secure: Secure, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    with pytest.raises(ssl.SSLCertVerificationError):
-        get(secure(), trusting(Authority(tmp_path / "other")))
 
 
 def test_an_older_version_than_asked_for_is_refused(secure: Secure, authority: Authority) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,57 +26,28 @@ def written(
 ) -> Path:
     """A trace of ranks that compute 100 ms a step and then meet; rank 1 is `slow` times as slow,
     rank 0 waits for `data` and writes a checkpoint for so many ms."""
+
+    def slices(rank: int) -> Iterator[Slice | Instant]:
+        work = round(100 * slow) if rank == 1 else 100
+        stages = [("train", work)]
+        if rank == 0:
+            stages = [("other/dataloader", data), *stages, ("checkpoint", checkpoint)]
+        met = 0
+        for step in range(steps):
+            at, met = met, met + max(data + checkpoint + 100, round(100 * slow)) + 5
+            for name, lasts in stages:
+                if lasts:
+                    end = at + lasts
+                    yield Slice("training thread", at * MS, end * MS, name, {"step": step})
+                    at = end
+            yield Instant("training thread", at * MS, f"step {step}")
+            sequence = {"sequence": step}
+            yield Slice("collectives world", at * MS, met * MS, "all_reduce", sequence)
+
     with file.open("w") as stream:
         trace = Trace(stream)
         for rank in range(RANKS):
-            parts: list[Slice | Instant] = []
-            at = 0
-            for step in range(steps):
-                work = round(100 * (slow if rank == 1 else 1))
-                begin = at
-                waits = data if rank == 0 else 0
-                writes = checkpoint if rank == 0 else 0
-                met = at + max(data + checkpoint + 100, round(100 * slow))
-                if waits:
-                    args = {"step": step}
-                    parts.append(
-                        Slice(
-                            "training thread", at * MS, (at + waits) * MS, "other/dataloader", args
-                        )
-                    )
-                parts.append(
-                    Slice(
-                        "training thread",
-                        (begin + waits) * MS,
-                        (begin + waits + work) * MS,
-                        "train",
-                        {"step": step},
-                    )
-                )
-                at = begin + waits + work
-                if writes:
-                    parts.append(
-                        Slice(
-                            "training thread",
-                            at * MS,
-                            (at + writes) * MS,
-                            "checkpoint",
-                            {"step": step},
-                        )
-                    )
-                    at += writes
-                parts.append(Instant("training thread", at * MS, f"step {step}"))
-                parts.append(
-                    Slice(
-                        "collectives world",
-                        at * MS,
-                        (met + 5) * MS,
-                        "all_reduce",
-                        {"sequence": step},
-                    )
-                )
-                at = met + 5
-            trace.process(f"train/{rank} on n1", parts)
+            trace.process(f"train/{rank} on n1", slices(rank))
         trace.close({"job_id": "7"})
     return file
 

@@ -2,8 +2,6 @@
 
   stagewatch act show CASE                   what is proposed, and the proof
   stagewatch act show CASE --as nvsentinel   as HealthEvents of NVSentinel, in JSON
-  stagewatch act show CASE --as nvrx         whether --node is healthy, as NVRx asks
-  stagewatch act show CASE --as kubernetes   an event, and a condition of the node, for kubectl
   stagewatch act comment CASE                write it at the node: its comment in Slurm, or an event
   stagewatch act drain CASE                  take the node out
   stagewatch act undo NODE                   take both back, if they are still ours
@@ -14,7 +12,7 @@ witness.  `comment` and `drain` believe the case: take it from the judge, and fr
 
 exit status:
   0  it is shown, done or undone
-  1  it could not be done, a limit forbids it, or --as nvrx: the node is not healthy
+  1  it could not be done, or a limit forbids it
   2  an option cannot be used
   3  the case proposes nothing
 """
@@ -23,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -46,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument(
         "--as",
         dest="form",
-        choices=("text", "nvsentinel", "nvrx", "kubernetes"),
+        choices=("text", "nvsentinel"),
         default="text",
         help="whose words [default: text]",
     )
@@ -68,10 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "undo":
         return _undo(arguments)
     found = [one for case in read_any(arguments.case) for one in case.proposals]
-    node = arguments.node
-    if arguments.action == "show" and arguments.form == "nvrx":
-        node = node or os.uname().nodename.partition(".")[0]
-    found = [one for one in found if node in ("", one.node)]
+    found = [one for one in found if arguments.node in ("", one.node)]
     case = "standard input" if arguments.case == "-" else Path(arguments.case).name
     if arguments.action == "show":
         return _show(found, case, arguments.form)
@@ -82,18 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(found: list[Proposal], case: str, form: str) -> int:
-    if form == "nvrx":
-        answer = forms.nvrx(found, time.time())
-        print(json.dumps(answer))
-        return int(answer["fail_count"] > 0)
     if not found:
         print("stagewatch: the case proposes nothing", file=sys.stderr)
         return NOTHING
     if form == "text":
         print("\n".join(printable(line) for one in found for line in forms.lines(one, case)))
         return 0
-    form_of = forms.nvsentinel if form == "nvsentinel" else forms.kubernetes
-    print(json.dumps(form_of(found, case), indent=2))
+    print(json.dumps(forms.nvsentinel(found, case), indent=2))
     return 0
 
 

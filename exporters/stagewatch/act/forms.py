@@ -103,21 +103,6 @@ def condition(why: str, witness: str, now: float, *, fault: bool) -> dict[str, A
     return {"status": {"conditions": [held | times]}}
 
 
-def kubernetes(proposals: Sequence[Proposal], case: str) -> dict[str, Any]:
-    """What `kubectl create -f -` takes, and the patch of each node's status."""
-    return {
-        "event": {
-            "apiVersion": "v1",
-            "kind": "List",
-            "items": [event(one, case) for one in proposals],
-        },
-        "condition": {
-            one.node: condition(reason(one, case), one.witness, one.time, fault=True)
-            for one in proposals
-        },
-    }
-
-
 def utc(seconds: float) -> str:
     """RFC 3339."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

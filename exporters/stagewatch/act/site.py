@@ -24,27 +24,21 @@ class Site(Protocol):
 
     def taken(self, since: float) -> set[str]:
         """The nodes that were taken out in this way since a Unix time, and still are."""
-        ...
 
     def objection(self, node: str) -> str:
         """Why it must not be taken out: nobody knows it, it is out, or it is the last; or empty."""
-        ...
 
     def comment(self, proposal: Proposal, case: str) -> None:
         """Write the proposal at its node."""
-        ...
 
     def drain(self, proposal: Proposal, case: str) -> None:
         """Take its node out."""
-        ...
 
     def undo(self, node: str) -> list[str]:
         """Take back what was done to a node here, and nothing else; says what."""
-        ...
 
     def ours(self) -> list[str]:
         """All nodes that are marked or taken out in this way."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

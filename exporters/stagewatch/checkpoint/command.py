@@ -66,12 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     action.add_argument("directory", metavar="DIR", type=Path, help="checkpoint, or where they lie")
-    action.add_argument(
-        "--previous",
-        metavar="DIR",
-        type=Path,
-        help="compare with this one [default: the one before, where DIR holds several]",
-    )
     action.add_argument("--json", action="store_true", help="print one object of JSON")
     action.add_argument(
         "--deadline",
@@ -85,14 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Verify, print, and return the exit status, which `--help` explains.  Raises `SourceError`."""
     until = time.monotonic() + arguments.deadline
-    told = _in_child(lambda: _verified(arguments.directory, arguments.previous, until), until)
+    told = _in_child(lambda: _verified(arguments.directory, until), until)
     if "error" in told:
         raise SourceError(f"{arguments.directory}: {told['error']}")
     print(json.dumps(told) if arguments.json else _text(told))
     return 0 if told["whole"] else NOT_WHOLE
 
 
-def _verified(directory: Path, previous: Path | None, until: float) -> dict[str, Any]:
+def _verified(directory: Path, until: float) -> dict[str, Any]:
     """The answer as an object of JSON; `error` alone where there is none."""
     try:
         found = find(directory)
@@ -101,9 +95,7 @@ def _verified(directory: Path, previous: Path | None, until: float) -> dict[str,
         if found.lost:
             fault = Fault("missing", found.lost, f"{found.pointer} names it")
             return _told(directory, Report(faults=[fault], lacking=1))
-        before = None
-        if earlier := (previous,) if previous else found.before:
-            before = _files(earlier)
+        before = _files(found.before) if found.before else None
         return _told(found.paths[0], verify(_files(found.paths), before, until=until))
     except TimeIsUp:
         return {"error": "the deadline was passed before all of it was looked at"}

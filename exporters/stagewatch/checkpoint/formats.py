@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from zipfile import ZIP_STORED
 
 from stagewatch.checkpoint import headers
 from stagewatch.checkpoint.inventory import Inventory
@@ -194,12 +195,7 @@ def _numbers(name: str) -> list[str]:
 
 
 def deepspeed(files: Inventory) -> Iterator[Fault]:
-    """DeepSpeed: a file of model states tells how many ranks have saved, and `latest` the tag."""
-    for name in [one for one in files.sizes if _base(one) == "latest"]:
-        tag = (files.text(name, 4096) or "").strip()
-        directory = _join(_parent(name), tag)
-        if tag and not any(one.startswith(directory + "/") for one in files.sizes):
-            yield missing(directory, f"{name} names it")
+    """DeepSpeed: a file of model states tells how many ranks have saved."""
     for name in sorted(files.sizes):
         if re.fullmatch(r"(?:zero_pp_rank_0_)?mp_rank_00_model_states\.pt", _base(name)):
             state = _torch_pickle(files, name)
@@ -255,21 +251,17 @@ def _torch_pickle(files: Inventory, name: str) -> Node:
     nothing = Node("dict")
     try:
         with files.open(name) as file:
-            found = headers.zip_entries(file, files.sizes[name])
-            if isinstance(found, str):
+            archive = headers.zip_archive(file)
+            if isinstance(archive, str):
                 return nothing
-            entries = found[0]
-            inner = next((one for one in entries if one.endswith("/data.pkl")), None)
-            if inner is None:
+            inner = [one for one in archive.infolist() if one.filename.endswith("/data.pkl")]
+            if not inner or inner[0].compress_type != ZIP_STORED:
                 return nothing
-            at, length = entries[inner]
-            if length > MAX_PICKLE:
-                raise Undecided(f"{name} holds a pickle of {length:,} bytes")
-            local = os.pread(file.fileno(), 30, at)
-            start = at + 30 + int.from_bytes(local[26:28], "little")
-            start += int.from_bytes(local[28:30], "little")
-            value = read(os.pread(file.fileno(), length, start))
-    except (Unreadable, headers.Unknown):
+            if inner[0].file_size > MAX_PICKLE:
+                raise Undecided(f"{name} holds a pickle of {inner[0].file_size:,} bytes")
+            with archive.open(inner[0]) as pickled:
+                value = read(pickled.read(MAX_PICKLE))
+    except (Unreadable, headers.Unknown, *headers.BROKEN):
         return nothing
     return value if isinstance(value, Node) else nothing
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 import json
 import os
 import struct
+import zipfile
 from collections.abc import Callable
 from typing import IO, Any
 
 MAX_HEADER = 100_000_000
 """Bytes of a header of safetensors, as its own library limits it."""
-MAX_DIRECTORY = 64 << 20
+MAX_DIRECTORY = 16 << 20
 """Bytes of a zip's directory."""
 MAX_ENTRIES = 4096
 """Of a zip, evenly spread: those of which it is seen that they are where the directory says."""
 MAX_JSON = 16 << 20
 
-LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
-END64, LOCATOR64 = b"PK\x06\x06", b"PK\x06\x07"
+LOCAL, END = b"PK\x03\x04", b"PK\x05\x06"
+BROKEN = zipfile.BadZipFile, RuntimeError, ValueError, OverflowError, EOFError, struct.error
+"""What `zipfile` raises of a zip that it cannot read."""
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """How `torch.save` began before it wrote zips."""
 _PROBE = 64
@@ -84,66 +86,46 @@ def torch_file(file: IO[bytes], size: int) -> str | None:
 
 def torch_zip(file: IO[bytes], size: int) -> str | None:
     """A zip of `torch.save`: it ends with a directory, and each entry lies where that says."""
-    found = zip_entries(file, size)
-    if isinstance(found, str):
-        return found
-    entries, directory = found
-    for name, (at, length) in [*entries.items()][:: 1 + len(entries) // MAX_ENTRIES]:
-        if at + length > directory or _at(file, at, 4) != LOCAL:
-            return f"{name[:100]} in it is not where its directory says"
-    if not any(name.endswith("data.pkl") for name in entries):
+    archive = zip_archive(file)
+    if isinstance(archive, str):
+        return archive
+    entries = archive.infolist()
+    for entry in entries[:: 1 + len(entries) // MAX_ENTRIES]:
+        at, latest = entry.header_offset, archive.start_dir - entry.compress_size
+        if not 0 <= at <= latest or _at(file, at, 4) != LOCAL:
+            return f"{entry.filename[:100]} in it is not where its directory says"
+    if not any(entry.filename.endswith("data.pkl") for entry in entries):
         raise Unknown("a zip that torch.save has not written")
     return None
 
 
-def zip_entries(file: IO[bytes], size: int) -> tuple[dict[str, tuple[int, int]], int] | str:
-    """Offset and length of the entries of a zip, and where its directory begins; or what is wrong.
-
-    Torch writes no comment behind it, so the end is the end.  APPNOTE.TXT of PKWARE, 4.3.
-    """
-    short = "it is cut short: the directory at its end is missing"
-    end = _at(file, size - 22, 22) if size >= 22 else b""
-    if not end.startswith(END):
-        return short
-    count, length, start = struct.unpack_from("<HII", end, 10)
-    before = _at(file, size - 42, 20) if size >= 42 else b""
-    if before.startswith(LOCATOR64):
-        (at,) = struct.unpack_from("<Q", before, 8)
-        end64 = _at(file, at, 56) if at + 56 <= size else b""
-        if not end64.startswith(END64):
-            return short
-        count, length, start = struct.unpack_from("<QQQ", end64, 32)
-    if start + length > size:
-        return short
-    if length > MAX_DIRECTORY:
-        raise Unknown("its directory is too long")
-    return _entries(_at(file, start, length), count, start) or "its directory cannot be read"
-
-
-def _entries(raw: bytes, count: int, start: int) -> tuple[dict[str, tuple[int, int]], int] | None:
-    entries: dict[str, tuple[int, int]] = {}
-    at = 0
+def zip_archive(file: IO[bytes]) -> zipfile.ZipFile | str:
+    """A zip whose directory has been read; or what is wrong.  Raises `Unknown`."""
+    bounded: Any = _Bounded(file)
     try:
-        while at < len(raw):
-            if raw[at : at + 4] != CENTRAL:
-                return None
-            packed, unpacked, name, extra, comment = struct.unpack_from("<IIHHH", raw, at + 20)
-            (where,) = struct.unpack_from("<I", raw, at + 42)
-            body = at + 46
-            more = raw[body + name : body + name + extra]
-            # Zip64's field holds, in this order, those of the three that do not fit into 32 bits.
-            large = [value for value in (unpacked, packed, where) if value == 0xFFFFFFFF]
-            if large and more[:2] == b"\x01\x00":
-                wide = iter(struct.unpack_from(f"<{len(large)}Q", more, 4))
-                _, packed, where = (
-                    next(wide) if value == 0xFFFFFFFF else value
-                    for value in (unpacked, packed, where)
-                )
-            entries[raw[body : body + name].decode("utf-8", "replace")] = where, packed
-            at = body + name + extra + comment
-    except struct.error:
-        return None
-    return (entries, start) if len(entries) == count else None
+        return zipfile.ZipFile(bounded)
+    except BROKEN:
+        return "it is cut short, or the directory at its end cannot be read"
+
+
+class _Bounded:
+    """A file whose directory is not read if it is too long, or before the file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        if size > MAX_DIRECTORY:
+            raise Unknown("its directory is too long")
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_SET and offset < 0:
+            raise zipfile.BadZipFile("its directory begins before it")
+        return self._file.seek(offset, whence)
 
 
 def json_file(file: IO[bytes], size: int) -> str | None:

@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from stagewatch.client import _calls
@@ -44,7 +44,6 @@ _next_number = itertools.count(1)
 _next_call = itertools.count()
 
 _recorder: Recorder | None = None
-_framework = ""
 
 groups: dict[str, Any] = {}
 """Process groups that `watch_collectives` knows, with `name`, `size` and `sequence`: a record that
@@ -83,7 +82,7 @@ def init(
             rank=rank,
             local_rank=local_rank,
             world_size=world_size,
-            framework=framework or _framework,
+            framework=framework,
             gpu=gpu,
         )
         _recorder = begin_record(identity, directory)
@@ -96,17 +95,6 @@ def init(
     except Exception as error:
         remedy = "set STAGEWATCH_DIR to a directory in memory that this user may write to"
         warn_once(f"no stage record, the agent will not see this rank's stages; {remedy}", error)
-
-
-def name_framework(name: str) -> None:
-    """Set the framework in this process' record, and in the next one unless `init` sets another.
-
-    May raise; for the hooks, not for trainers.
-    """
-    global _framework  # noqa: PLW0603
-    _framework = name
-    if _recorder is not None and not _recorder.framework:
-        _recorder.name_framework(name)
 
 
 def close() -> None:
@@ -249,7 +237,7 @@ def stage(name: str, step: int | None = None, *, substage: str = "") -> Stage:
     """Record the stage of this thread on *enter*: a stage that hangs never exits.
 
     `name` is a canonical stage; another name becomes a substage of `other`.  Use it as a context
-    manager, nested or not, or as a decorator of functions, coroutines and generators.
+    manager, nested or not, or as a decorator of functions and coroutines.
     """
     try:
         label = _names[name, substage]
@@ -308,12 +296,6 @@ class Stage(Opened):
                 lane.settle(without=self)
             swallow("the end of a stage was not recorded", problem)
 
-    async def __aenter__(self) -> Stage:
-        return self.__enter__()
-
-    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self.__exit__(kind, error, traceback)
-
     def __call__(self, function: _F) -> _F:
         return decorated(self._again, function)  # type: ignore[return-value]
 
@@ -331,7 +313,7 @@ class call:
 
     The agent exports how many calls of a name are in flight, the age of the oldest, how long calls
     take and how many raised an exception.  Use it in any thread or task, as a context manager or as
-    a decorator of functions, coroutines and generators.  A record has room for 15 names; others are
+    a decorator of functions and coroutines.  A record has room for 15 names; others are
     counted together as `other`.
     """
 
@@ -376,12 +358,6 @@ class call:
             entry.forget(self._number)
             swallow("the end of a call was not recorded", problem)
 
-    async def __aenter__(self) -> call:
-        return self.__enter__()
-
-    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self.__exit__(kind, error, traceback)
-
     def __call__(self, function: _F) -> _F:
         return decorated(functools.partial(call, self._name), function)  # type: ignore[return-value]
 
@@ -389,35 +365,9 @@ class call:
 def decorated(
     enter: Callable[[], contextlib.AbstractContextManager[Any]], function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Wrap the function: every call enters a fresh context, since calls may overlap.
-
-    A generator's context is open from its first value to its end, also while it is suspended.
-    """
+    """Wrap a function or coroutine: every call enters a fresh context, since calls may overlap."""
     import inspect  # takes a quarter of the client's time to import
 
-    if inspect.isasyncgenfunction(function):
-
-        @functools.wraps(function)
-        async def async_generator(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-            with enter():
-                inner = function(*args, **kwargs)
-                try:
-                    value = await inner.__anext__()
-                    while True:
-                        try:
-                            sent = yield value
-                        except GeneratorExit:
-                            raise
-                        except BaseException as error:
-                            value = await inner.athrow(error)
-                        else:
-                            value = await inner.asend(sent)
-                except StopAsyncIteration:
-                    return
-                finally:
-                    await inner.aclose()
-
-        return async_generator
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -426,14 +376,6 @@ def decorated(
                 return await function(*args, **kwargs)
 
         return coroutine
-    if inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            with enter():
-                return (yield from function(*args, **kwargs))
-
-        return generator
 
     @functools.wraps(function)
     def plain(*args: Any, **kwargs: Any) -> Any:

@@ -25,6 +25,7 @@ from stagewatch.client._device import watch_device
 from stagewatch.client._groups import Group, Launch, forget, model_key, shown_name
 from stagewatch.client._harmless import step_aside, swallow, warn_once
 from stagewatch.client._imports import when_imported
+from stagewatch.client._replacing import Replaced
 from stagewatch.record import POINT_TO_POINT, call_of
 
 METHODS = {
@@ -119,7 +120,7 @@ class _Watch:
     def __init__(self, distributed: Any) -> None:
         self._distributed = distributed
         self._c10d = getattr(distributed, "distributed_c10d", distributed)
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._replaced = Replaced()
         self._works: dict[int, tuple[Launch, weakref.ref[Any]]] = {}
         """Calls by the `id` of the work that may be waited for; a work that is gone leaves it."""
         self._pending: dict[int, Launch] = {}
@@ -138,21 +139,21 @@ class _Watch:
         """Replace all functions, and record the groups that exist."""
         process_group: Any = self._distributed.ProcessGroup
         for name, op in METHODS.items():
-            self._replace(process_group, name, functools.partial(self._method, op))
-        self._replace(process_group, "_end_coalescing", self._end_coalescing)
-        self._replace(getattr(self._c10d, "Work", None), "wait", self._wait)
-        self._replace(self._c10d, "_register_process_group", self._register)
-        self._replace(self._c10d, "_unregister_process_group", self._unregister)
-        self._replace(self._c10d, "_unregister_all_process_groups", self._unregister)
+            self._replaced.replace(process_group, name, functools.partial(self._method, op))
+        self._replaced.replace(process_group, "_end_coalescing", self._end_coalescing)
+        self._replaced.replace(getattr(self._c10d, "Work", None), "wait", self._wait)
+        self._replaced.replace(self._c10d, "_register_process_group", self._register)
+        self._replaced.replace(self._c10d, "_unregister_process_group", self._unregister)
+        self._replaced.replace(self._c10d, "_unregister_all_process_groups", self._unregister)
         for owner in {id(owner): owner for owner in (self._c10d, self._distributed)}.values():
-            self._replace(owner, "init_process_group", self._init_process_group)
+            self._replaced.replace(owner, "init_process_group", self._init_process_group)
         functional = f"{self._distributed.__name__}._functional_collectives"
         self._give_up = when_imported(functional, self._start_functional)
         parallel = getattr(
             sys.modules.get("torch.nn.parallel.distributed"), "DistributedDataParallel", None
         )
-        self._replace(parallel, "_post_forward", self._post_forward)
-        self._replace(parallel, "_match_all_reduce_for_bwd_pass", self._joined)
+        self._replaced.replace(parallel, "_post_forward", self._post_forward)
+        self._replaced.replace(parallel, "_match_all_reduce_for_bwd_pass", self._joined)
         if self._replaced:
             world = getattr(self._c10d, "_world", None)
             for group, name in dict(getattr(world, "pg_names", {})).items():
@@ -161,8 +162,10 @@ class _Watch:
     def _start_functional(self, module: ModuleType) -> None:
         try:
             for name, op in FUNCTIONAL.items():
-                self._replace(module, name, functools.partial(self._functional, module, op))
-            self._replace(module, "wait_tensor", self._wait_tensor)
+                self._replaced.replace(
+                    module, name, functools.partial(self._functional, module, op)
+                )
+            self._replaced.replace(module, "wait_tensor", self._wait_tensor)
         except Exception as error:
             warn_once(_SUBJECT, f"functional collectives are not recorded: {error}", "functional")
 
@@ -171,19 +174,7 @@ class _Watch:
         self._give_up()
         if self._replaced:
             _api.groups.clear()
-        while self._replaced:
-            owner, name, old, new = self._replaced.pop()
-            if vars(owner).get(name) is new:
-                setattr(owner, name, old)
-
-    def _replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        old = getattr(owner, "__dict__", {}).get(name)
-        if old is None or hasattr(old, "__stagewatch__"):
-            return
-        new: Any = functools.wraps(old)(wrap(old))
-        new.__stagewatch__ = True
-        setattr(owner, name, new)
-        self._replaced.append((owner, name, old, new))
+        self._replaced.restore()
 
     def _group(self, name: str, process_group: Any) -> Group:
         """The group of that name; it is in the record from now on."""
@@ -279,7 +270,7 @@ class _Watch:
             if type(work) not in self._kinds:  # the works of some backends have their own wait
                 self._kinds.add(type(work))
                 for owner in type(work).__mro__:
-                    self._replace(owner, "wait", self._wait)
+                    self._replaced.replace(owner, "wait", self._wait)
             key = id(work)
             self._works[key] = launch, weakref.ref(work, lambda _: self._works.pop(key, None))
         except Exception as error:

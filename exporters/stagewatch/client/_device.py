@@ -18,6 +18,7 @@ from typing import Any
 from stagewatch.client import _api
 from stagewatch.client._harmless import step_aside, swallow, warn_once
 from stagewatch.client._imports import when_imported
+from stagewatch.client._replacing import Replaced
 
 DEVICE = {
     "torch.cuda": ("synchronize",),
@@ -34,7 +35,6 @@ OPTIMIZER = "torch.optim.optimizer"
 EVENTS, STEP_TIME = "STAGEWATCH_DEVICE_EVENTS", "optimizer_device_seconds"
 """A variable that is 1 where the step of the optimizer is timed on the device; and its scalar."""
 _SUBJECT = "watch_device"
-_MISSING = object()
 
 
 def watch_device(torch: ModuleType | None) -> Callable[[], None]:
@@ -56,7 +56,7 @@ class _Watch:
     """The replaced functions."""
 
     def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._replaced = Replaced()
         self._undo: list[Callable[[], None]] = []
 
     def start(self, torch: Any) -> None:
@@ -64,42 +64,24 @@ class _Watch:
         for place, names in DEVICE.items():
             owner = _owner(place)
             for name in names:
-                self._replace(owner, name, _waiting(compiling))
+                self._replaced.replace(owner, name, _waiting(compiling), inherited=True)
         for name in TENSOR:
             here = _waiting(compiling, unless=_is_here, traced=_inherited(torch.Tensor, name))
-            self._replace(torch.Tensor, name, here)
-        self._replace(torch, "nonzero", _waiting(compiling, unless=_is_here))
+            self._replaced.replace(torch.Tensor, name, here, inherited=True)
+        self._replaced.replace(torch, "nonzero", _waiting(compiling, unless=_is_here))
         self._undo.append(when_imported(PINNED, self._start_pinning))
         if os.environ.get(EVENTS) == "1":
             timer = _StepTimer(torch, compiling)
             self._undo += [timer.stop, when_imported(OPTIMIZER, timer.start)]
 
     def _start_pinning(self, module: ModuleType) -> None:
-        self._replace(module, "pin_memory", _waiting(lambda: False))
+        self._replaced.replace(module, "pin_memory", _waiting(lambda: False))
 
     def stop(self) -> None:
         """Restore all functions that nobody else has replaced since."""
         while self._undo:
             self._undo.pop()()
-        while self._replaced:
-            owner, name, old, new = self._replaced.pop()
-            if vars(owner).get(name) is new:
-                if old is _MISSING:  # inherited
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, old)
-
-    def _replace(
-        self, owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
-    ) -> None:
-        function = getattr(owner, name, None)
-        if function is None or hasattr(function, "__stagewatch__"):
-            return
-        new: Any = functools.wraps(function)(wrap(function))
-        new.__stagewatch__ = True
-        old = vars(owner).get(name, _MISSING)
-        setattr(owner, name, new)
-        self._replaced.append((owner, name, old, new))
+        self._replaced.restore()
 
 
 class _StepTimer:

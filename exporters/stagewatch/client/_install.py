@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from stagewatch.client import _api
 from stagewatch.client._collectives import watch_collectives
 from stagewatch.client._harmless import warn_once
 from stagewatch.client._imports import Callback, when_imported
@@ -25,15 +22,28 @@ PROGRAM = "torch"
 def install(name: str | None = None, *, collectives: bool = True) -> Callable[[], None]:
     """Record the stages of an RL framework through its own timers, on enter.
 
-    `name` is one of `FRAMEWORKS`; without it, all that are installed here are hooked.  `torch`
-    hooks a training loop without a framework, see `stagewatch.client.hooks.torch`.  Call it before
-    or after the import of the framework; it imports nothing of the framework itself.  The record
-    begins with the first stage unless `init` was called.  An unknown framework or version gets one
-    warning and no hook.  Unless `collectives` is false, it also records PyTorch's collectives, see
-    `watch_collectives`.
+    `name` is one of `FRAMEWORKS`; without it, all are hooked.  `torch` hooks a training loop
+    without a framework, see `stagewatch.client.hooks.torch`.  Call it before or after the import of
+    the framework; it imports nothing of the framework itself.  The record begins with the first
+    stage unless `init` was called.  An unknown framework or version gets one warning and no hook.
+    Unless `collectives` is false, it also records PyTorch's collectives, see `watch_collectives`.
 
     Returns a function that removes the hooks.  Never raises.
     """
+    if name is None:
+        return _install(FRAMEWORKS, collectives)
+    if name in (*FRAMEWORKS, PROGRAM):
+        return _install((name,), collectives)
+    _warn(str(name), f"is not a known framework; there are {', '.join((*FRAMEWORKS, PROGRAM))}")
+    return lambda: None
+
+
+def watch_program() -> None:
+    """Hook whatever this program will import, for a loader."""
+    _install((*FRAMEWORKS, PROGRAM), collectives=True)
+
+
+def _install(frameworks: Sequence[str], collectives: bool) -> Callable[[], None]:
     undo: list[Callable[[], None]] = []
 
     def uninstall() -> None:
@@ -41,36 +51,13 @@ def install(name: str | None = None, *, collectives: bool = True) -> Callable[[]
             undo.pop()()
 
     try:
-        every = ", ".join((*FRAMEWORKS, PROGRAM))
-        if name is not None and name not in (*FRAMEWORKS, PROGRAM):
-            _warn(str(name), f"is not a known framework; there are {every}")
-            return uninstall
-        wanted = FRAMEWORKS if name is None else (name,)
-        installed = [framework for framework in wanted if _is_installed(framework)]
-        for framework in installed:
+        for framework in frameworks:
             undo += _hook(framework)
-        if not installed and name is None:
-            _warn("install", f"none of {every} is installed here")
-        elif not installed:
-            _warn(wanted[0], "is not installed here, nothing was hooked")
-        elif name not in (None, PROGRAM):
-            _api.name_framework(str(name))
         if collectives:
             undo.append(when_imported("torch", _watch(undo)))
     except Exception as error:
         _warn("install", f"could not hook: {error}")
     return uninstall
-
-
-def watch_program() -> None:
-    """Hook the frameworks that this program will import, for a loader: none need be installed."""
-    try:
-        undo: list[Callable[[], None]] = []
-        for framework in (*FRAMEWORKS, PROGRAM):
-            _hook(framework)
-        when_imported("torch", _watch(undo))
-    except Exception as error:
-        _warn("install", f"could not hook: {error}")
 
 
 def _hook(framework: str) -> list[Callable[[], None]]:
@@ -117,12 +104,3 @@ def _watch(undo: list[Callable[[], None]]) -> Callback:
 
 def _warn(subject: str, message: str) -> None:
     warn_once(subject, message, subject)
-
-
-def _is_installed(framework: str) -> bool:
-    if framework in sys.modules:
-        return True
-    try:
-        return importlib.util.find_spec(framework) is not None
-    except (ImportError, ValueError):
-        return False

@@ -6,7 +6,6 @@ Ranks that leave a loop by the wall clock hang a job where their clocks differ.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from stagewatch.core.adjtimex import adjtimex
 from stagewatch.core.collector import Collector, Declaration, NoOptions
@@ -27,40 +26,21 @@ _STA_NANO = 0x2000
 _TIME_ERROR = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ClockState:
-    """The state of the clock discipline, in seconds."""
-
-    offset_seconds: float
-    max_error_seconds: float
-    synchronized: bool
-
-
-def read_clock(ask: Callable[[], tuple[int, ...]] = adjtimex) -> ClockState:
-    """Ask the kernel.  Raises `SourceError` where it refuses."""
-    try:
-        state, offset, max_error, status = ask()
-    except OSError as error:
-        raise SourceError(f"adjtimex: {error.strerror}") from error
-    return ClockState(
-        offset_seconds=offset * (1e-9 if status & _STA_NANO else 1e-6),
-        max_error_seconds=max_error * 1e-6,
-        synchronized=state != _TIME_ERROR and not status & _STA_UNSYNC,
-    )
-
-
 class ClockCollector(Collector):
     """The kernel's clock state."""
 
-    def __init__(self, read: Callable[[], ClockState] = read_clock) -> None:
-        self._read = read
+    def __init__(self, ask: Callable[[], tuple[int, ...]] = adjtimex) -> None:
+        self._ask = ask
 
     def collect(self) -> Samples:
+        try:
+            state, offset, max_error, status = self._ask()
+        except OSError as error:
+            raise SourceError(f"adjtimex: {error.strerror}") from error
         out = Samples()
-        state = self._read()
-        out.add(OFFSET, state.offset_seconds)
-        out.add(MAX_ERROR, state.max_error_seconds)
-        out.add(SYNCHRONIZED, int(state.synchronized))
+        out.add(OFFSET, offset * (1e-9 if status & _STA_NANO else 1e-6))
+        out.add(MAX_ERROR, max_error * 1e-6)
+        out.add(SYNCHRONIZED, int(state != _TIME_ERROR and not status & _STA_UNSYNC))
         return out
 
 

@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar
 from stagewatch.core.config import OptionsClass, Setting, fill, option, settings_of
 from stagewatch.core.exposition import Samples
 
-Page = Literal["", "ranks", "gpus", "faults", "verdicts", "cluster"]
+Page = Literal["", "ranks", "gpus", "faults", "verdicts"]
 
 
 class Collector(ABC):
@@ -31,9 +31,6 @@ class Collector(ABC):
         another `StagewatchError` for any other failure. Partial data beats an error: it returns
         whatever it can read, and counts in `denied` what it may not read.
         """
-
-    def release(self) -> None:  # noqa: B027 - most collectors hold no device
-        """Release devices for a while, so that they can be reset; returns at once."""
 
     def close(self) -> None:  # noqa: B027 - most collectors hold nothing
         """Release what only this collector holds; called once, possibly from another thread."""

@@ -17,7 +17,6 @@ import ipaddress
 import math
 import os
 import re
-import shlex
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -222,35 +221,14 @@ def tables(file: Path, table: str) -> dict[str, dict[str, Any]]:
         import tomllib
     else:  # imported here, so that a command without a file does without the package
         import tomli as tomllib
-    hint = _mistaken_for_toml(raw, file, table)
     try:
         content: dict[str, Any] = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        problem = hint or f"not valid TOML: {error}"
-        raise ConfigError(f"--config {file}: {problem}") from error
+        raise ConfigError(f"--config {file}: not valid TOML: {error}") from error
     for key, value in content.items():
         if not isinstance(value, dict):
-            if hint:
-                raise ConfigError(f"--config {file}: {hint}")
             raise ConfigError(f"{file}: {key} = {value!r}: must stand in a table, [{table}]")
     return content
-
-
-_ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?STAGEWATCH_\w+=", re.MULTILINE)
-
-
-def _mistaken_for_toml(raw: bytes, file: Path, table: str) -> str:
-    """Advice for a file that sets STAGEWATCH_ variables and is no TOML; empty for other files.
-
-    `table` is the command that read it.
-    """
-    if not _ASSIGNMENT.search(raw):
-        return ""
-    agent = " --agent slurm" if table == "slurm" else ""
-    return (
-        "is no TOML but an environment file (variables, as systemd reads them); to check it: "
-        f"(set -a; . {shlex.quote(str(file.absolute()))}; stagewatch check-config{agent})"
-    )
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -382,15 +360,6 @@ def size(value: Any) -> int:
     if not match:
         raise ValueError
     return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
-
-
-def regex(value: Any) -> str:
-    """a regular expression"""
-    try:
-        re.compile(text(value))
-    except re.error as error:
-        raise ValueError from error
-    return text(value)
 
 
 def address(value: Any) -> tuple[str, int]:

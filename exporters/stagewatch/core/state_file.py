@@ -12,8 +12,10 @@ import logging
 import math
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from stagewatch.core.files import write_atomically
 from stagewatch.core.words import printable
@@ -27,6 +29,8 @@ MAX_WHOLE = 2**63
 MAX_MOMENT = 1e11
 """Seconds since 1970, in the year 5138."""
 MAX_TEXT = 4096
+MAX_ITEMS = 4096
+"""Items of a list that `decode` reads."""
 
 BROKEN = (
     ValueError,
@@ -85,6 +89,38 @@ def _broken(value: str) -> bool:
 def optional(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
     """A reader that also accepts None."""
     return lambda value: None if value is None else read(value)
+
+
+def flag(value: Any) -> bool:
+    """True or false.  Raises `ValueError`."""
+    if type(value) is not bool:
+        raise ValueError(f"{value!r:.40} is neither true nor false")
+    return value
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {int: whole, float: real, str: text, bool: flag}
+
+
+def decode(kind: Any, value: Any) -> Any:
+    """A value of a type, from JSON: a dataclass with all of its fields, an enumeration, a
+    `tuple[T, ...]`, `T | None`, or what `whole`, `real`, `text` and `flag` read.
+
+    Raises one of `BROKEN`.
+    """
+    if isinstance(kind, type) and is_dataclass(kind):
+        make: Any = kind
+        return make(**{name: decode(hint, value[name]) for name, hint in _hints(make).items()})
+    first, *_ = get_args(kind) or (None,)
+    if get_origin(kind) is tuple:
+        if type(value) not in (list, tuple) or len(value) > MAX_ITEMS:
+            raise ValueError("it is no list, or too long")
+        return tuple(decode(first, one) for one in value)
+    if first is not None:
+        return None if value is None else decode(first, value)
+    return _READERS.get(kind, kind)(value)
+
+
+_hints = cache(get_type_hints)
 
 
 class StateFile:

@@ -1,10 +1,11 @@
-"""Whether output goes to a person's terminal, how wide that is, and whether it may be coloured."""
+"""What output to a person's terminal takes: its width, whether it may be coloured, tables."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import textwrap
+from collections.abc import Collection, Sequence
 from typing import TextIO
 
 
@@ -29,3 +30,18 @@ def wrapped(text: str, width: int | None) -> str:
     if width is None:
         return text
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def aligned(
+    rows: Sequence[tuple[str, ...]], right: Collection[str] = (), gap: str = "  "
+) -> list[str]:
+    """The lines of a table, whose first row are its titles; columns titled in `right` are flush
+    right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        gap.join(
+            text.rjust(width) if title in right else text.ljust(width)
+            for text, width, title in zip(row, widths, rows[0], strict=True)
+        ).rstrip()
+        for row in rows
+    ]

@@ -5,63 +5,30 @@ colours and value mappings (`look.py`) mean the same on all boards; `generate.py
 JSON in the shape of `modern.py`.  Open `panels.py` first.  Only this package imports grafanalib.
 """
 
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import (
-    AMBER,
-    ANY_IS_AMBER,
-    ANY_IS_BAD,
-    GPU_HOURS,
-    GREEN,
-    GREY,
-    RED,
-    SEVERITY_CODES,
-    STAGE_COLORS,
-    STAGE_NAMES,
-    STATE_COLORS,
-    mapping,
-    steps,
-)
-from stagewatch.dashboards.panels import (
-    Column,
-    Query,
-    above_zero,
-    bar_gauge,
-    distribution,
-    heat_rows,
-    heatmap,
-    stat,
-    state_timeline,
-    table,
-    timeseries,
-    worst,
-)
-
-__all__ = [
-    "AMBER",
-    "ANY_IS_AMBER",
-    "ANY_IS_BAD",
-    "GPU_HOURS",
-    "GREEN",
-    "GREY",
-    "RED",
-    "SEVERITY_CODES",
-    "STAGE_COLORS",
-    "STAGE_NAMES",
-    "STATE_COLORS",
-    "Column",
-    "Query",
-    "above_zero",
-    "bar_gauge",
-    "board",
-    "distribution",
-    "heat_rows",
-    "heatmap",
-    "mapping",
-    "section",
-    "stat",
-    "state_timeline",
-    "steps",
-    "table",
-    "timeseries",
-    "worst",
-]
+from stagewatch.dashboards.board import board as board
+from stagewatch.dashboards.board import section as section
+from stagewatch.dashboards.look import AMBER as AMBER
+from stagewatch.dashboards.look import ANY_IS_AMBER as ANY_IS_AMBER
+from stagewatch.dashboards.look import ANY_IS_BAD as ANY_IS_BAD
+from stagewatch.dashboards.look import GPU_HOURS as GPU_HOURS
+from stagewatch.dashboards.look import GREEN as GREEN
+from stagewatch.dashboards.look import RED as RED
+from stagewatch.dashboards.look import SEVERITY_CODES as SEVERITY_CODES
+from stagewatch.dashboards.look import STAGE_COLORS as STAGE_COLORS
+from stagewatch.dashboards.look import STAGE_NAMES as STAGE_NAMES
+from stagewatch.dashboards.look import STATE_COLORS as STATE_COLORS
+from stagewatch.dashboards.look import mapping as mapping
+from stagewatch.dashboards.look import steps as steps
+from stagewatch.dashboards.modern import Panel as Panel
+from stagewatch.dashboards.panels import Column as Column
+from stagewatch.dashboards.panels import Query as Query
+from stagewatch.dashboards.panels import above_zero as above_zero
+from stagewatch.dashboards.panels import bar_gauge as bar_gauge
+from stagewatch.dashboards.panels import distribution as distribution
+from stagewatch.dashboards.panels import heat_rows as heat_rows
+from stagewatch.dashboards.panels import heatmap as heatmap
+from stagewatch.dashboards.panels import stat as stat
+from stagewatch.dashboards.panels import state_timeline as state_timeline
+from stagewatch.dashboards.panels import table as table
+from stagewatch.dashboards.panels import timeseries as timeseries
+from stagewatch.dashboards.panels import worst as worst

@@ -112,8 +112,6 @@ def _add_kind(parser: argparse.ArgumentParser, kind: Kind[Any]) -> None:
         parser.add_argument(
             "--for", required=True, dest="seconds", metavar="TIME", help="how long, as 60s or 5m"
         )
-    else:
-        parser.add_argument("--for", type=_no_time, help=argparse.SUPPRESS)
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would be done and undone, and do nothing"
     )
@@ -137,10 +135,6 @@ def _add_marker_flags(parser: argparse.ArgumentParser) -> None:
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     add_config_flag(parser, "fault", "fault.KIND")
     add_flags(parser.add_argument_group("files"), settings_of(FaultOptions))
-
-
-def _no_time(text: str) -> None:
-    raise argparse.ArgumentTypeError(f"not for this kind: {STAYS_DEAD}")
 
 
 def run(arguments: argparse.Namespace) -> int:

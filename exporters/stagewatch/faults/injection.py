@@ -9,12 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
 
 from stagewatch.core.errors import SourceError, StagewatchError
-from stagewatch.core.terminal import colours
 from stagewatch.faults import markers
 from stagewatch.faults.journal import Entry, Journal
 from stagewatch.faults.markers import Marker
@@ -28,45 +27,15 @@ _LOOK_SECONDS = 1.0
 _READY_SECONDS = 30.0
 
 
-_COLOURS = {"did": "31", "undone": "32", "would": "33", "then": "32", "note": "36", "failed": "31"}
+def say(text: str) -> None:
+    """Print a line; a closed terminal must not prevent undoing a fault."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, flush=True)
 
 
-class Screen:
-    """Prints lines and a countdown; a closed terminal must not prevent undoing a fault."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._terminal = stream.isatty()
-        self._colours = colours(stream)
-        self._counting = False
-
-    def head(self, text: str) -> None:
-        """A line that stands out."""
-        self._write(f"\033[1m{text}\033[0m" if self._colours else text)
-
-    def line(self, label: str, text: str) -> None:
-        """A line with a label before it."""
-        padded = f"{label:>7}"
-        if self._colours:
-            padded = f"\033[{_COLOURS.get(label, '0')}m{padded}\033[0m"
-        self._write(f"{padded}  {text}")
-
-    def countdown(self, seconds: float) -> None:
-        """The time that is left, on a terminal only."""
-        if self._terminal:
-            self._counting = True
-            self._put(f"\r\033[K{'':>7}  {seconds:.0f} s left (Ctrl-C ends it now)")
-
-    def _write(self, text: str) -> None:
-        if self._counting:
-            self._put("\r\033[K")
-            self._counting = False
-        self._put(f"{text}\n")
-
-    def _put(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
-            self._stream.flush()
+def say_step(label: str, text: str) -> None:
+    """Print a line with a label before it."""
+    say(f"{label:>7}  {text}")
 
 
 class Ended(BaseException):
@@ -88,7 +57,6 @@ class Injection:
         self._marker = marker
         self._file = fault_dir / f"{marker.id}.json"
         self._journal = journal
-        self._screen = Screen(sys.stdout)
         self._marked = False
         self._failed = False
         self._watchdog: subprocess.Popen[str] | None = None
@@ -96,21 +64,21 @@ class Injection:
     def announce(self, kind: str) -> None:
         """Print the plan, its target, and what the user should know before it starts."""
         limit = f", for {self._seconds:g} s" if self._seconds else ""
-        self._screen.head(f"{kind}: {self._plan.where}{limit}")
+        say(f"{kind}: {self._plan.where}{limit}")
         for note in self._plan.notes:
-            self._screen.line("note", note)
+            say_step("note", note)
 
     def show(self) -> int:
         """Show what `run` would do, and do nothing; the exit status."""
-        self._screen.line("would", f"write {self._file}, the marker")
+        say_step("would", f"write {self._file}, the marker")
         for step in self._plan.steps:
             for line in step.doing():
-                self._screen.line("would", line)
+                say_step("would", line)
         for step in reversed(self._plan.steps):
             for line in step.undoing():
-                self._screen.line("then", line)
-        self._screen.line("then", "close the marker")
-        self._screen.head("dry run: nothing was done")
+                say_step("then", line)
+        say_step("then", "close the marker")
+        say("dry run: nothing was done")
         return 0
 
     def run(self) -> int:
@@ -137,7 +105,7 @@ class Injection:
             for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
             undone = self._undo()
-        self._screen.head(f"ended: {why}")
+        say(f"ended: {why}")
         return status if undone else status or 1
 
     def _end(self, number: int, frame: FrameType | None) -> None:
@@ -162,16 +130,16 @@ class Injection:
         self._watch()
         markers.open_marker(self._marker, self._file.parent)
         self._marked = True
-        self._screen.line("did", f"write {self._file}, the marker")
+        say_step("did", f"write {self._file}, the marker")
         with self._journal.locked(id) as (entry, lock):
             if entry is None:
                 raise StagewatchError(f"fault {id} was cleared before it began")
             for step in self._plan.steps:
                 step.do(Commands(id, environ=entry.environ, held=(lock,)))
                 for line in step.doing():
-                    self._screen.line("did", line)
+                    say_step("did", line)
         if self._seconds:
-            self._screen.head(f"in force: {id}")
+            say(f"in force: {id}")
 
     def _watch(self) -> None:
         """Start the watchdog and wait until it is ready."""
@@ -210,17 +178,16 @@ class Injection:
             for step in self._plan.steps:
                 if over := step.over():
                     return 1, f"{over}, after {elapsed:.0f} s"
-            self._screen.countdown(left)
             time.sleep(min(left, _LOOK_SECONDS))
 
     def _undo(self) -> bool:
         """Undo all; return whether that worked."""
         undone = True
         try:
-            revert(self._journal, self._marker.id, lambda text: self._screen.line("undone", text))
+            revert(self._journal, self._marker.id, partial(say_step, "undone"))
         except SourceError as error:
             undone = False
-            self._screen.line("failed", f"{error}; the watchdog goes on trying")
+            say_step("failed", f"{error}; the watchdog goes on trying")
         if self._failed and self._marked and undone:  # there was no fault
             self._file.unlink(missing_ok=True)
         if self._watchdog is not None:

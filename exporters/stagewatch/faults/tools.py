@@ -29,7 +29,6 @@ PACKAGES = {
     "iptables": "iptables",
     "ip6tables": "iptables",
     "fallocate": "util-linux",
-    "unshare": "util-linux",
     "nsenter": "util-linux",
     "scontrol": "slurm-client",
 }

@@ -35,7 +35,7 @@ PEAK = gauge(
 UP = gauge("gpu_up", "1 if the driver reaches the GPU, 0 if it has lost it.", GPU)
 RELEASED = gauge(
     "stagewatch_gpu_reader_released",
-    "1 while the agent has released the GPUs on request (SIGUSR1 or the release file).",
+    "1 while the agent has released the GPUs on request (the release file exists).",
 )
 TIER_DURATION = gauge(
     "stagewatch_gpu_tier_duration_seconds",
@@ -56,7 +56,6 @@ class GpuOptions:
     release_file: Path = option(
         Path("/run/stagewatch/release-gpu"), "release the GPUs while this file exists"
     )
-    release_time: float = option(120.0, "how long the agent releases the GPUs after SIGUSR1")
     recording: Path | None = option(
         None, "replay GPU readings from this file instead of reading the driver", parse=path
     )
@@ -67,9 +66,6 @@ class Reader(Protocol):
 
     def read(self, tiers: Sequence[str]) -> dict[str, Any]:
         """A frame of these tiers."""
-
-    def release(self, seconds: float) -> None:
-        """Release the driver for so long; safe in a signal handler."""
 
     def close(self) -> None:
         """End, without waiting for the driver."""
@@ -87,7 +83,6 @@ class GpuCollector(Collector):
         xids: XidLedger | None = None,
         directory: GpuDirectory | None = None,
         history: GpuHistory | None = None,
-        release_time: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reader = reader
@@ -96,7 +91,6 @@ class GpuCollector(Collector):
         self._xids = XidLedger() if xids is None else xids
         self._directory = GpuDirectory() if directory is None else directory
         self._history = GpuHistory() if history is None else history
-        self._release_time = release_time
         self._clock = clock
         self._tiers: dict[str, tuple[float, Samples]] = {}
 
@@ -126,10 +120,6 @@ class GpuCollector(Collector):
                 _include(out, samples)
         self._history.note(out)
         return out
-
-    def release(self) -> None:
-        """Release the GPUs for the configured time; for the agent's handler of SIGUSR1."""
-        self._reader.release(self._release_time)
 
     def close(self) -> None:
         """End the reader process."""
@@ -200,7 +190,6 @@ def collector(
         directory=directory,
         history=history,
         intervals=INTERVALS,
-        release_time=options.release_time,
     )
 
 

@@ -15,7 +15,7 @@ from stagewatch.core.errors import NoData, SourceError, StagewatchError
 
 
 class Released(StagewatchError):
-    """The driver is released on request, so that a GPU can be reset."""
+    """The driver is released, so that a GPU can be reset."""
 
 
 def child_command() -> list[str]:
@@ -27,7 +27,7 @@ class GpuReader(Supervisor):
     """Asks the child for frames.
 
     `read` is called from one thread, which must live as long as the reader (the kernel kills the
-    child together with the thread that started it); `release` and `close` from any other.
+    child together with the thread that started it); `close` from any other.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class GpuReader(Supervisor):
             clock=clock,
         )
         self._release_file = release_file
-        self._released_until = 0.0
 
     def read(self, tiers: Sequence[str]) -> dict[str, Any]:
         """A frame of these tiers.
@@ -69,14 +68,8 @@ class GpuReader(Supervisor):
                 raise Released("the GPUs are released") from error
             raise
 
-    def release(self, seconds: float) -> None:
-        """Release the driver for so long. Safe in a signal handler; returns at once."""
-        self._released_until = self._clock() + seconds
-        self.terminate()
-
     def _is_released(self) -> bool:
-        file = self._release_file
-        return self._clock() < self._released_until or (file is not None and file.exists())
+        return self._release_file is not None and self._release_file.exists()
 
 
 def _frame(answer: dict[str, Any]) -> dict[str, Any]:

@@ -55,11 +55,6 @@ class Reading(Enum):
     )
     POWER = "gpu_power_watts", "Power draw, averaged over a second on Ampere and later."
     POWER_LIMIT = "gpu_power_limit_watts", "Power limit in force."
-    POWER_LIMIT_MAX = (
-        "gpu_power_limit_max_watts",
-        "Highest limit that can be set; if gpu_power_limit_watts is below it, somebody has set a "
-        "cap.",
-    )
     ENERGY = "gpu_energy_joules_total", "Energy since the driver was loaded."
     CLOCK = "gpu_clock_hertz", "Current clock.", "domain"
     UTILIZATION = (
@@ -132,7 +127,6 @@ class Reading(Enum):
         "kind",
         "scope",
     )
-    ECC_MODE = ("gpu_ecc_mode", "1 if ECC is on; if it is off, no errors are counted.")
     SRAM_THRESHOLD = (
         "gpu_sram_ecc_threshold_exceeded",
         "1 if uncorrectable SRAM errors have passed the vendor's limit for replacing the GPU.",
@@ -168,11 +162,6 @@ class Reading(Enum):
     NVLINK_ERRORS = "gpu_nvlink_errors_total", "NVLink errors over all links.", "kind"
     PCIE_BYTES = "gpu_pcie_bytes_total", "PCIe data; tx is from the GPU.", "direction"
     PCIE_REPLAYS = "gpu_pcie_replays_total", "PCIe packets that were resent."
-    PCIE_ERRORS = (
-        "gpu_pcie_errors_total",
-        "PCIe errors; with slow transfers they point to a bad slot or riser.",
-        "kind",
-    )
     PCIE_GENERATION = (
         "gpu_pcie_link_generation",
         "PCIe generation in use; an idle GPU may step down.",

@@ -87,9 +87,6 @@ class RecordedReader:
         kept = {tier: frame["tiers"][tier] for tier in tiers if tier in frame["tiers"]}
         return {**frame, "time": time.time(), "tiers": kept}
 
-    def release(self, seconds: float) -> None:
-        """Nothing to release."""
-
     def close(self) -> None:
         """Nothing to close."""
 

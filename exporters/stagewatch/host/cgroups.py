@@ -1,4 +1,4 @@
-"""Memory, tasks, OOM kills and CPU limits of the control group (version 1 or 2) of a process.
+"""Memory, OOM kills and CPU limits of the control group (version 1 or 2) of a process.
 
 See https://docs.kernel.org/admin-guide/cgroup-v2.html.  The tightest limit on the way up to the
 root counts: Slurm sets the limit for the job, not for the step of the process.
@@ -27,12 +27,10 @@ class Usage:
 
 
 _FILES = {
-    ("memory", 1): ("memory.usage_in_bytes", "memory.limit_in_bytes"),
-    ("memory", 2): ("memory.current", "memory.max"),
-    ("pids", 1): ("pids.current", "pids.max"),
-    ("pids", 2): ("pids.current", "pids.max"),
+    1: ("memory.usage_in_bytes", "memory.limit_in_bytes"),
+    2: ("memory.current", "memory.max"),
 }
-"""The files of a controller and version that hold the use and the limit."""
+"""The files of a version that hold the use and the limit."""
 
 
 class Cgroups:
@@ -44,21 +42,18 @@ class Cgroups:
             mounts = read_mounts(proc / "self" / "mountinfo")
         self._roots: dict[tuple[str, int], Path] = {}
         for mount in mounts:
-            for controller in ("memory", "pids", "cpu"):
+            for controller in ("memory", "cpu"):
                 point = Path(mount.point)
                 if mount.fstype == "cgroup" and controller in point.name.split(","):
                     self._roots.setdefault((controller, 1), point)
                 elif mount.fstype == "cgroup2":
                     self._roots.setdefault((controller, 2), point)
 
-    def usage(self, pid: int, controller: str) -> Usage | None:
-        """The usage of the group with the least room; `None` where it cannot be read.
-
-        `controller` is memory (bytes) or pids (tasks).
-        """
+    def memory(self, pid: int) -> Usage | None:
+        """Bytes of the group with the least room; `None` where they cannot be read."""
         tightest: Usage | None = None
-        for directory, version in self._path(pid, controller):
-            used_file, limit_file = _FILES[controller, version]
+        for directory, version in self._path(pid, "memory"):
+            used_file, limit_file = _FILES[version]
             used = _number(directory / used_file)
             if used is None:
                 continue

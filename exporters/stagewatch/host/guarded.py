@@ -45,8 +45,7 @@ def reader(root: Path = Path("/proc")) -> Child:
 class GuardedFiles:
     """Reads these files in a child; any thread may use it.  Its owner closes it.
 
-    A process whose read blocks is not read again until that read returns; or, if the child was
-    replaced meanwhile, until the process has ended.
+    A process whose read blocks is not read again until that read returns.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class GuardedFiles:
             start_timeout=timeout,
         )
         self._lock = threading.Lock()
-        self._blocked: set[tuple[str, int]] = set()
+        self._blocked: dict[str, frozenset[int]] = {}
 
     def read(
         self, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
@@ -72,41 +71,32 @@ class GuardedFiles:
         prefixes.  Raises `Stuck` or `SourceError` if the child does not answer.
         """
         with self._lock:
-            self._blocked = {each for each in self._blocked if (self._root / str(each[1])).exists()}
-            question = {
-                "file": file,
-                "pids": [pid for pid in pids if (file, pid) not in self._blocked],
-                "prefixes": list(prefixes),
-            }
+            question = {"file": file, "pids": list(pids), "prefixes": list(prefixes)}
             if not question["pids"]:
                 return {}
             answer = self._child.ask(question, _answer)
-            self._note(answer)
-            if answer["full"]:
-                self._child.dismiss()
+            self._note(file, frozenset(answer["blocked"]))
             return {
                 pid: None if content is None else content.encode("latin-1")
-                for name, pid, content in answer["read"]
-                if name == file
+                for pid, content in answer["read"]
             }
 
     def blocked(self, file: str) -> frozenset[int]:
         """The processes whose file does not answer and is not read for now."""
-        return frozenset(pid for name, pid in self._blocked if name == file)
+        return self._blocked.get(file, frozenset())
 
     def close(self) -> None:
         """End the child."""
         self._child.close()
 
-    def _note(self, answer: Mapping[str, Any]) -> None:
-        now = {(file, pid) for file, pid in answer["blocked"]}
-        for file, pid in sorted(now - self._blocked):
+    def _note(self, file: str, blocked: frozenset[int]) -> None:
+        for pid in sorted(blocked - self.blocked(file)):
             log.warning(
                 "%s/%d/%s does not answer: the process holds its memory map or is stuck in exec, "
                 "as on a mount whose server is silent; not read until it answers",
                 *(self._root, pid, file),
             )
-        self._blocked = (self._blocked | now) - {(file, pid) for file, pid, _ in answer["read"]}
+        self._blocked[file] = blocked
 
 
 def _answer(answer: dict[str, Any]) -> dict[str, Any]:

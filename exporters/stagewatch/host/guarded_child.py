@@ -1,7 +1,7 @@
 """The child that reads files of `/proc` which may not answer; `guarded` is its other end.
 
-Threads read.  If one does not return within a moment, others go on with the remaining processes;
-its result comes with a later answer.
+A file that does not answer within a moment keeps no other from being read (`patience`), and is not
+read again before it does.
 
 It may have privileges that the agent has not, so it reads only the files in `FILES`, whoever asks.
 It reads and writes lines of JSON, uses the standard library only, and ends when its input does.
@@ -15,29 +15,26 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-MOMENT_SECONDS = 0.25
-"""A read that takes longer is taken for one that blocks."""
+from stagewatch.host.patience import Patience
+
 ANSWER_SECONDS = 3.0
 """When an answer goes out at the latest; processes not read by then are left out."""
-MAX_THREADS = 64
-"""Threads that may wait.  Once all do, this process reads nothing more and has to be replaced."""
 MAX_BYTES = 1 << 20
 """Bytes read of one file."""
 MAX_KEPT = 1 << 16
 """Bytes told of one file: of a process's sockets, some seven thousand."""
 MAX_TOLD = 8 << 20
-"""Bytes that one reader tells, which JSON may make six times as many; the rest is left out."""
+"""Bytes of one answer, which JSON may make six times as many; the rest is left out."""
 MAX_DESCRIPTORS = 65_536
 """Descriptors looked at of one process."""
 
-Read = tuple[str, int, str | None]
-"""File, process, and content, of which each byte is a character: empty of a process that is gone,
+Read = tuple[int, str | None]
+"""Process, and content, of which each byte is a character: empty of a process that is gone,
 None where it may not be read."""
 
 
@@ -65,11 +62,6 @@ def _sockets(path: str) -> bytes:
     return " ".join(inodes).encode()
 
 
-def _count(path: str) -> bytes:
-    count = os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208 - Linux 6.2 has it
-    return str(count).encode()
-
-
 FILES: dict[str, tuple[str, Callable[[str], bytes]]] = {
     "environ": ("environ", _content),
     "cmdline": ("cmdline", _content),
@@ -77,7 +69,6 @@ FILES: dict[str, tuple[str, Callable[[str], bytes]]] = {
     "wchan": ("wchan", _content),
     "ns/net": ("ns/net", _link),
     "sockets": ("fd", _sockets),
-    "descriptors": ("fd", _count),
 }
 """What may be asked of a process, which file of it tells that, and how it is read.  Of a thread,
 whose number may stand for a process, `wchan` is its own."""
@@ -97,107 +88,69 @@ def refusal(question: Any) -> str:
     return ""
 
 
-class _Reader(threading.Thread):
-    """Reads one process after another, until all are read or one blocks."""
-
-    def __init__(
-        self, root: str, question: dict[str, Any], todo: deque[int], results: deque[Read]
-    ) -> None:
-        super().__init__(daemon=True)
-        self._root = root
-        self._told = 0
-        self._prefixes = tuple(prefix.encode() for prefix in question["prefixes"])
-        self._todo = todo
-        self._results = results
-        self.file: str = question["file"]
-        self.pid = 0
-        """The process that is being read."""
-        self.since = time.monotonic()
-        """When that began."""
-        self.start()
-
-    def run(self) -> None:
-        file, read = FILES[self.file]
-        while self._todo:
-            try:
-                pid = self._todo.popleft()
-            except IndexError:  # another reader took the last one
-                break
-            self.pid, self.since = pid, time.monotonic()
-            content: str | None = ""
-            try:
-                content = self._kept(read(f"{self._root}/{pid}/{file}")).decode("latin-1")
-            except OSError as error:
-                if error.errno in (errno.EACCES, errno.EPERM):
-                    content = None
-            self._results.append((self.file, pid, content))
-            self._told += len(content or "")
-            if self._told > MAX_TOLD:
-                self._todo.clear()
-
-    @property
-    def waits(self) -> bool:
-        """Whether its read blocks."""
-        return self.is_alive() and time.monotonic() - self.since > MOMENT_SECONDS
-
-    def _kept(self, raw: bytes) -> bytes:
-        if self._prefixes:
-            raw = b"\0".join(item for item in raw.split(b"\0") if item.startswith(self._prefixes))
-        return raw[:MAX_KEPT]
-
-
-class Pool:
-    """The readers that still wait, of all questions so far."""
+class Reader:
+    """Reads files of one process filesystem; remembers which of them do not answer."""
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._results: deque[Read] = deque()
-        self._waiting: list[_Reader] = []
+        self._patience = Patience(self._user_of)
+        self._told = 0
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The results, also those of earlier questions; which reads wait; whether all do.
+        """What was read of each process that answers, and those whose file does not.
 
         For a question that is not allowed: the reason.
         """
         if why := refusal(question):
             return {"refused": why}
-        todo = deque(question["pids"])
-        end = time.monotonic() + ANSWER_SECONDS
-        self._waiting = [reader for reader in self._waiting if reader.is_alive()]
-        readers: list[_Reader] = []
-        wanted = 1
-        while time.monotonic() < end:
-            room = MAX_THREADS - len(self._waiting) - len(readers)
-            for _ in range(min(wanted - len(readers), room, len(todo))):
-                readers.append(_Reader(self._root, question, todo, self._results))
-            if not readers:
-                break
-            readers[0].join(MOMENT_SECONDS)
-            stuck = [reader for reader in readers if reader.waits]
-            self._waiting += stuck
-            wanted += len(stuck)  # where one blocks, many may
-            readers = [reader for reader in readers if reader.is_alive() and reader not in stuck]
-        todo.clear()
-        self._waiting += readers
-        waiting = {(reader.file, reader.pid) for reader in self._waiting if reader.waits}
-        read = [self._results.popleft() for _ in range(len(self._results))]
-        done = {(file, pid) for file, pid, _ in read}
+        self._told = 0
+        file, pids = question["file"], question["pids"]
+        prefixes = tuple(prefix.encode() for prefix in question["prefixes"])
+        reads = [
+            (f"{self._root}/{pid}/{file}", partial(self._read, pid, file, prefixes)) for pid in pids
+        ]
+        answers = self._patience.ask_each(reads, until=time.monotonic() + ANSWER_SECONDS)
+        silent = (name.removeprefix(f"{self._root}/") for name in self._patience.silent())
+        waiting = (name.partition("/") for name in silent)
         return {
-            "read": read,
-            "blocked": sorted(waiting - done),
-            "full": len(self._waiting) >= MAX_THREADS,
+            "read": [answer for answer in answers if answer is not None],
+            "blocked": sorted(int(pid) for pid, _, name in waiting if name == file),
         }
+
+    def _read(self, pid: int, file: str, prefixes: tuple[bytes, ...]) -> Read:
+        """One file.  Raises `OSError` once enough has been told."""
+        if self._told > MAX_TOLD:
+            raise OSError
+        name, read = FILES[file]
+        try:
+            raw = read(f"{self._root}/{pid}/{name}")
+        except OSError as error:
+            return pid, None if error.errno in (errno.EACCES, errno.EPERM) else ""
+        if prefixes:
+            raw = b"\0".join(item for item in raw.split(b"\0") if item.startswith(prefixes))
+        content = raw[:MAX_KEPT].decode("latin-1")
+        self._told += len(content)
+        return pid, content
+
+    def _user_of(self, name: str) -> int | None:
+        """The effective user of the process whose file this is."""
+        pid = name.removeprefix(f"{self._root}/").partition("/")[0]
+        with contextlib.suppress(OSError):
+            for line in _content(f"{self._root}/{pid}/status").splitlines():
+                if line.startswith(b"Uid:"):
+                    return int(line.split()[2])
+        return None
 
 
 def main() -> None:
     """Answer questions until the input ends."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # the agent decides on these
         signal.signal(number, signal.SIG_IGN)
-    pool = Pool(sys.argv[1])
+    reader = Reader(sys.argv[1])
     try:
         for line in sys.stdin:
-            print(json.dumps(pool.answer(json.loads(line))), flush=True)
+            print(json.dumps(reader.answer(json.loads(line))), flush=True)
     except BrokenPipeError:
         pass
     finally:
-        os._exit(0)  # without joining the readers that wait
+        os._exit(0)  # without joining the threads that wait

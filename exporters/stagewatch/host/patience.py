@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -23,8 +23,6 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from stagewatch.core.errors import SourceError
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -41,8 +39,14 @@ MAX_WAITING_PER_USER = 16
 class Patience:
     """Threads that read; a blocked one stays until its answer comes."""
 
-    def __init__(self, user_of: Callable[[str], int | None]) -> None:
+    def __init__(
+        self,
+        user_of: Callable[[str], int | None],
+        tell: Callable[[str], None] = lambda process: None,
+    ) -> None:
+        """`tell` is called with the first of those that do not answer."""
         self._user_of = user_of
+        self._tell = tell
         self._idle: list[_Asker] = []
         self._waiting: dict[_Asker, tuple[str, int | None]] = {}
 
@@ -61,14 +65,17 @@ class Patience:
         self._leave(asker, process)
         return None
 
-    def ask_each(self, reads: Sequence[tuple[str, Callable[[], T]]]) -> list[T | None]:
-        """The results of reads of many processes; `None` also if a read raises `OSError`.
+    def ask_each(
+        self, reads: Sequence[tuple[str, Callable[[], T]]], *, until: float = math.inf
+    ) -> list[T | None]:
+        """The results of reads of many processes; `None` also if a read raises `OSError`, or is not
+        reached `until` a monotonic time.
 
         Raises `SourceError` if no thread can be started.
         """
         answers: list[T | None] = [None] * len(reads)
         left = deque(enumerate(reads))
-        while left:
+        while left and time.monotonic() < until:
             batch = _Batch(left, answers, self._is_left_alone)
             asker, answered = self._hand_over(batch, MOMENT_SECONDS)
             if answered:
@@ -101,7 +108,7 @@ class Patience:
     def _leave(self, asker: _Asker, process: str) -> None:
         """Let it wait for this process."""
         if not self._waiting:
-            log.warning("%s does not answer: is it stuck in exec, on a silent mount?", process)
+            self._tell(process)
         self._waiting = {**self._waiting, asker: (process, self._user_of(process))}
 
     def _is_left_alone(self, process: str) -> bool:

@@ -11,6 +11,7 @@ wait for an execve of its process goes through `patience`.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.shortage import is_shortage
 from stagewatch.host.guarded import Files
 from stagewatch.host.patience import MOMENT_SECONDS, Patience
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -302,13 +305,17 @@ def _user_of(process: str) -> int | None:
     return None
 
 
-_patience = Patience(_user_of)
+def _tell(process: str) -> None:
+    log.warning("%s does not answer: is it stuck in exec, on a silent mount?", process)
+
+
+_patience = Patience(_user_of, _tell)
 
 
 def _begin_anew() -> None:
     """In a forked child, which has none of its parent's threads."""
     global _patience  # noqa: PLW0603 - shared by all of a process
-    _patience = Patience(_user_of)
+    _patience = Patience(_user_of, _tell)
 
 
 os.register_at_fork(after_in_child=_begin_anew)

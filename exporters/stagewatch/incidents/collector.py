@@ -6,10 +6,8 @@ wait for it: their stacks are what it differs from.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,11 +15,10 @@ from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
-from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.core.findings import Findings
 from stagewatch.core.words import printable
-from stagewatch.faults.markers import Marker, read_markers
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import Departures
@@ -40,16 +37,7 @@ from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import MIN_SECONDS
 from stagewatch.judgement.sentence import sentence
-from stagewatch.kernel_log.lines import (
-    is_lock_reclaim_failure,
-    parse_nfs,
-    parse_oom,
-    parse_sxid,
-    parse_xid,
-)
-from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.events import in_words, last_events
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, by_others, standing
 from stagewatch.ranks.records import Life
@@ -78,12 +66,8 @@ MAX_FRAMES = 10_000
 """Frames kept of the ranks of a job, from which on it is not looked at again."""
 QUIET_SECONDS = MIN_SECONDS / 2
 """Ranks of a job are observed once one of them has made no progress for so long."""
-KERNEL_SECONDS = 900.0
 TIDY_SECONDS = 60.0
 """Between looks for what killed ranks have left of NCCL."""
-MAX_LINES = 20
-"""Lines of the kernel log, and fault markers, in an incident."""
-MAX_EVENTS = 200
 
 GROUP = gauge(
     "rl_rank_stack_group",
@@ -205,11 +189,8 @@ class IncidentsCollector(Collector):
         directory: IncidentDirectory,
         taker: StackTaker,
         *,
-        kernel_log: Path = Path("/dev/kmsg"),
-        fault_dir: Path | None = None,
         findings: Findings | None = None,
         files: Files | None = None,
-        open_kernel_log: Callable[[], int] | None = None,
         waits: Waits | None = None,
         nccl: NcclFiles | None = None,
         device: Callable[[str], str] = lambda uuid: "",
@@ -223,9 +204,6 @@ class IncidentsCollector(Collector):
         self._departures = Departures(directory.departures, proc.boot_id())
         self._directory = directory
         self._taker = taker
-        self._kernel_log = kernel_log
-        self._open_kernel_log = open_kernel_log
-        self._fault_dir = fault_dir
         self._findings = findings or Findings()
         self._libraries = Libraries(files)
         self._nccl = nccl
@@ -359,13 +337,6 @@ class IncidentsCollector(Collector):
         }
         return limit - sum(looks for _, looks in self._taken.values())
 
-    def _last_events(self, rank: Rank) -> list[str]:
-        """What the rank did last, one event a line, the oldest first."""
-        if rank.record is None:
-            return []
-        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        return [in_words(one, now) for one in last_events(self._ranks, rank.record, MAX_EVENTS)]
-
     def _keep(
         self, watched: _Watched, facts: Sequence[RankFacts], left: Sequence[RankFacts]
     ) -> None:
@@ -379,7 +350,7 @@ class IncidentsCollector(Collector):
             replace(
                 fact,
                 stack=stacks[key],
-                kernel_waits=before.waits(fact) if before else (),
+                kernel_waits=before.witness(fact).waits if before else (),
                 nccl=(*nccl.get(fact.pid, ()), *calls.get(fact.pid, ())),
             )
             for fact in facts
@@ -413,24 +384,16 @@ class IncidentsCollector(Collector):
         sentences: Sequence[str],
         libraries: Sequence[str],
     ) -> Incident:
-        events = {rank.key: self._last_events(rank) for rank in watched.ranks}
         return Incident(
             watched.job_id,
             time.time(),
             sentences,
             [
                 Witness(
-                    *(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact)),
-                    [
-                        printable(line, 300)
-                        for line in events[fact.job_id, fact.role, str(fact.rank)]
-                    ],
-                    nccl=fact.nccl,
+                    *(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact)), nccl=fact.nccl
                 )
                 for fact in facts
             ],
-            self._kernel_lines(),
-            self._open_faults(),
             libraries,
         )
 
@@ -479,76 +442,33 @@ class IncidentsCollector(Collector):
         users = {rank.record.uid for rank in ranks if rank.record is not None}
         self._directory.keep(incident, users.pop() if len(users) == 1 else None)
 
-    def _kernel_lines(self) -> list[str]:
-        """The last lines on hardware, memory and storage, where the log may be read."""
-        kmsg = Kmsg(self._kernel_log, privileged=self._open_kernel_log)
-        since = time.time() - KERNEL_SECONDS
-        lines = []
-        with contextlib.closing(kmsg), contextlib.suppress(StagewatchError):
-            lines = [
-                f"{_clock(record.time)} {printable(record.text, 300)}"
-                for record in kmsg.read()
-                if record.facility == 0 and record.time >= since and _telling(record.text)
-            ]
-        return lines[-MAX_LINES:]
 
-    def _open_faults(self) -> list[str]:
-        if self._fault_dir is None:
-            return []
-        markers: list[Marker] = []
-        with contextlib.suppress(StagewatchError):
-            markers, _ = read_markers(self._fault_dir)
-        return [
-            f"{marker.id}: {marker.fault_type} {marker.target_worker}, since {_clock(marker.start)}"
-            for marker in markers
-            if marker.active(time.time())
-        ][:MAX_LINES]
-
-
-def _latest(before: Sequence[KernelWait], now: Sequence[KernelWait]) -> Sequence[KernelWait]:
+def _latest(before: tuple[KernelWait, ...], now: tuple[KernelWait, ...]) -> tuple[KernelWait, ...]:
     """What the kernel shows now, or did before if it shows nothing now: nobody has moved."""
     return now if now and (NOTHING not in now or not before) else before
 
 
 def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
     for rank in ranks:
-        found = incident.stack(rank)
+        seen = incident.witness(rank)
+        found = seen.stack
         key = rank.job_id, rank.role, rank.rank
         if found.group:
             out.add(GROUP, int(found.still), *key, found.group)
         if found.frame:
             out.add(FRAME, 1, *key, found.frame)
-        for wait in incident.waits(rank):
+        for wait in seen.waits:
             number = "" if wait.rank is None else wait.rank
             ends = wait.process, wait.address, wait.through
             out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
-        for one in incident.nccl(rank):
+        for one in seen.nccl:
             told = one.name, one.member, one.members, one.op, one.size, one.state, one.witness
             out.add(NCCL, one.sequence, *key, one.id, *told)
             for transfer in one.transfers:
                 mine = transfer.waits, transfer.peer, transfer.network
                 out.add(TRANSFER, 1, *key, one.id, *mine)
-        for address in incident.ends(rank):
+        for address in seen.ends:
             out.add(CONNECTION, 1, *key, address)
-
-
-_BLOCKED = re.compile(r"blocked for more than|soft lockup|I/O error|Call timed out")
-
-
-def _telling(line: str) -> bool:
-    parsers: tuple[Callable[[str], object], ...] = (
-        parse_xid,
-        parse_sxid,
-        parse_oom,
-        parse_nfs,
-        is_lock_reclaim_failure,
-        _BLOCKED.search,
-    )
-    return any(parser(line) for parser in parsers)
-
-
-def _clock(moment: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
 SPEC = Declaration(

@@ -51,13 +51,11 @@ class Witness:
     stack: Stack
     facts: Mapping[str, Any]
     """As `stagewatch inspect --json` has them."""
-    events: Sequence[str] = ()
-    """The last events that its record tells of, one a line."""
-    waits: Sequence[KernelWait] = ()
+    waits: tuple[KernelWait, ...] = ()
     """What the kernel shows it to wait for."""
     ends: Sequence[str] = ()
     """Its connections to other nodes."""
-    nccl: Sequence[Communicator] = ()
+    nccl: tuple[Communicator, ...] = ()
     """What its communicators have open, and have not moved in."""
 
 
@@ -71,37 +69,14 @@ class Incident:
     sentences: Sequence[str]
     """The verdicts on its roles."""
     ranks: Sequence[Witness]
-    kernel: Sequence[str] = ()
-    """Lines of the kernel log of the last minutes on hardware, memory and storage."""
-    faults: Sequence[str] = ()
-    """The fault markers that were open."""
     libraries: Sequence[str] = ()
     """What PyTorch's flight recorder and NCCL's RAS tell, one fact a line."""
 
-    def stack(self, rank: RankFacts) -> Stack:
-        """Of a rank that is still the same process; an empty one where there is none."""
-        witness = self._witness(rank)
-        return witness.stack if witness else Stack()
-
-    def waits(self, rank: RankFacts) -> tuple[KernelWait, ...]:
-        """The same of what it waits for."""
-        witness = self._witness(rank)
-        return tuple(witness.waits) if witness else ()
-
-    def ends(self, rank: RankFacts) -> Sequence[str]:
-        """The same of its connections to other nodes."""
-        witness = self._witness(rank)
-        return witness.ends if witness else ()
-
-    def nccl(self, rank: RankFacts) -> tuple[Communicator, ...]:
-        """The same of what its communicators have open."""
-        witness = self._witness(rank)
-        return tuple(witness.nccl) if witness else ()
-
-    def _witness(self, rank: RankFacts) -> Witness | None:
+    def witness(self, rank: RankFacts) -> Witness:
+        """What is known of a rank that is still the same process; nothing of any other."""
         wanted = rank.role, rank.rank, rank.pid
         mine = (one for one in self.ranks if (one.role, one.rank, one.pid) == wanted)
-        return next(mine, None)
+        return next(mine, Witness(*wanted, Stack(), {}))
 
     def current(self, ranks: Sequence[RankFacts], now: float) -> bool:
         """Whether the ranks of the job that are overdue have stood still since it was taken."""
@@ -181,17 +156,15 @@ def with_evidence(
 ) -> list[RankFacts]:
     """The ranks with their stacks and waits out of those incidents that still are what they do."""
     current = {incident.job_id: incident for incident in standing(ranks, incidents, now)}
-    return [
-        replace(
-            rank,
-            stack=incident.stack(rank),
-            kernel_waits=incident.waits(rank),
-            nccl=incident.nccl(rank),
-        )
-        if (incident := current.get(rank.job_id)) and rank.wait_class is not WaitClass.GONE
-        else rank
-        for rank in ranks
-    ]
+
+    def seen(rank: RankFacts) -> RankFacts:
+        incident = current.get(rank.job_id)
+        if incident is None or rank.wait_class is WaitClass.GONE:
+            return rank
+        mine = incident.witness(rank)
+        return replace(rank, stack=mine.stack, kernel_waits=mine.waits, nccl=mine.nccl)
+
+    return [seen(rank) for rank in ranks]
 
 
 def standing(
@@ -214,8 +187,6 @@ def _incident(content: Any) -> Incident:
         real(content["time"]),
         _texts(content["sentences"]),
         tuple(map(_witness, content["ranks"])),
-        _texts(content["kernel"]),
-        _texts(content["faults"]),
         _texts(content.get("libraries", [])),
     )
 
@@ -238,7 +209,6 @@ def _witness(content: Any) -> Witness:
         whole(content["pid"]),
         Stack(group, stack["still"], frame, threads, text(stack["problem"])),
         content["facts"],
-        _texts(content["events"]),
         tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
         _texts(content.get("ends", [])[:MAX_WAITS]),
         tuple(map(communicator, content.get("nccl", ())[:MAX_WAITS])),

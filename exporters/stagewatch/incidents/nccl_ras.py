@@ -28,8 +28,6 @@ UNROOTED = {
     "AlltoAll": "all_to_all",
 }
 """Operations that no member is done with before all have come."""
-MAX_TEXT_LINES = 12
-"""Of the errors and warnings of a version without JSON."""
 
 
 Call = tuple[int, Communicator]
@@ -69,8 +67,10 @@ def _ask(host: str, port: int, timeout: float) -> str:
         while talk.received.count(b"\n") < 3 and talk.receive():
             pass
         *_, formatted = talk.received.split(b"\n")[:3]
+        if formatted != b"OK":
+            raise OSError(0, "it speaks no JSON, as NCCL does from 2.28.7 on")
         talk.received.clear()
-        talk.send(b"STATUS\n" if formatted == b"OK" else b"VERBOSE STATUS\n")
+        talk.send(b"STATUS\n")
         while talk.receive():
             pass
         return talk.received.decode("utf-8", "replace")
@@ -78,8 +78,6 @@ def _ask(host: str, port: int, timeout: float) -> str:
 
 def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]:
     """`pids`: the processes asked for, by their number in each PID namespace."""
-    if not answer.lstrip().startswith("{"):
-        return list(_complaints(answer)), []
     lines: list[str] = []
     calls: list[Call] = []
     for communicator in json.loads(answer)["communicators"]:
@@ -134,17 +132,6 @@ def _of_communicator(communicator: dict[str, Any]) -> Iterator[str]:
         states.setdefault(told, []).append(int(one["rank"]))
     for told, those in states.items():
         yield f"{have(those)} {told}"
-
-
-def _complaints(answer: str) -> Iterator[str]:
-    """The sections of errors and warnings, in the words of a version without JSON."""
-    _, *rest = (answer + "\n").partition("\nErrors\n")
-    if not rest[0]:
-        _, *rest = (answer + "\n").partition("\nWarnings\n")
-    lines = [" ".join(line.split()) for line in rest[1].splitlines()]
-    headings = {"Errors", "Warnings"}
-    told = [line for line in lines if line.strip("=") and line not in headings]
-    return (f"NCCL RAS: {line}" for line in told[:MAX_TEXT_LINES])
 
 
 def _port(environ: dict[str, str]) -> int:

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.terminal import aligned
 from stagewatch.core.words import ended, printable, whole
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import ProcessStat, Procfs
@@ -154,16 +155,7 @@ def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) ->
                 places.get(pid, "-"),
             )
         )
-    return laid_out(rows)
-
-
-def laid_out(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """The rows with columns of equal width."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    return aligned(rows)
 
 
 def _places(stats: Mapping[int, ProcessStat], taker: StackTaker) -> dict[int, str]:

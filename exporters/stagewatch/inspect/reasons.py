@@ -10,7 +10,6 @@ from stagewatch.core.words import duration
 from stagewatch.judgement.case import Case, Charge
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.fault import accuse
-from stagewatch.judgement.graph import Kind
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
@@ -24,7 +23,6 @@ from stagewatch.judgement.memory import Moment, State
 from stagewatch.judgement.roles import beside
 from stagewatch.judgement.wait_words import name, whom
 from stagewatch.judgement.words import NOBODY, departed, excused, meaning, operation
-from stagewatch.ranks.wait_class import WaitClass
 
 Ranks = Sequence[RankFacts]
 
@@ -135,7 +133,7 @@ def _evidence(own: Case) -> Reason:
             if lines[_MOST:]:
                 grounds.append(f"{title}: and {len(lines) - _MOST} more like these")
         elif kind < counted:
-            grounds.append(f"{title}: {_nothing(kind, own)}")
+            grounds.append(f"{title}: {_nobody(kind, own)}")
     if counted + 1 < len(_TITLES):
         grounds.append("weaker evidence was not asked for")
     if own.charges:
@@ -173,41 +171,16 @@ def _charged(charges: Sequence[Charge]) -> list[str]:
     return lines
 
 
-def _nothing(kind: int, own: Case) -> str:
-    """Why a kind of evidence named nobody."""
-    if kind == _DIED:
-        who = whom(own.gone, roles=False) if own.gone else ""
-        return f"{who}, but the world does not count on it any more" if who else "nobody"
-    if kind == _GRAPH:
-        return _no_graph(own)
-    if kind == _LEFT:
-        if not own.left:
-            return "nobody lately"
+def _nobody(kind: int, own: Case) -> str:
+    """Why a kind of evidence named nobody, where more than that is known."""
+    if kind == _DIED and own.gone:
+        who = whom(own.gone, roles=False)
+        return f"{who}, but the world does not count on it any more"
+    if kind == _LEFT and own.left:
         return f"{departed(own.left)}, and nobody is seen to miss them"
-    if kind == _BLOCKED:
-        storage = [rank for rank in own.live if rank.wait_class is WaitClass.IO]
-        return "too many wait for storage to tell one apart" if storage else "nobody"
-    if kind == _STAGE:
-        return "no minority stands apart from a stage that all others are in"
-    taken = any(rank.stack.group for rank in own.live)
-    return "no single one differs from all others" if taken else "none were taken"
-
-
-def _no_graph(own: Case) -> str:
-    kinds = {edge.kind for edge in own.edges}
-    if not kinds:
-        return "no rank is inside of any"
-    if Kind.DIFFER in kinds:
-        return "ranks of one group differ, and nobody can tell which side is wrong"
-    if Kind.AMBIGUOUS in kinds:
-        return "two groups share a name, so that nobody can tell who waits for whom"
-    if kinds == {Kind.ELSEWHERE}:
-        return "they wait for members that are not seen here"
-    if kinds == {Kind.TOGETHER}:
-        return "all members have come, so that nobody waits for a rank"
-    if own.nobody == "cycle":
-        return "whoever is waited for waits in turn"
-    return "whoever is waited for is still within its time, waits in turn, or is not seen here"
+    if kind == _GRAPH and own.edges:
+        return "whoever is waited for is within its time, waits in turn, or is not told apart"
+    return "nobody"
 
 
 # ---- Beside the other roles ---------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Sequence
 
+from stagewatch.core.terminal import aligned
 from stagewatch.core.words import duration
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.wait_words import inside, name, ranges
@@ -33,7 +34,7 @@ def rows(ranks: Sequence[RankFacts], charged: Collection[Key]) -> list[tuple[str
         order = sorted(folded, key=lambda one: (key(one[0]) not in charged, -len(one)))
         kept = {key(one[0]) for one in order[:MOST]}
         shown = [one for one in folded if key(one[0]) in kept]
-    lines = _aligned([_TITLES, *map(_cells, shown)])
+    lines = aligned(_told([_TITLES, *map(_cells, shown)]), _RIGHT)
     marks = [False, *(key(one[0]) in charged for one in shown)]
     told = list(zip(lines, marks, strict=True))
     if len(folded) > len(shown):
@@ -123,12 +124,7 @@ def _span(values: Sequence[float | None]) -> str:
     return low if low == high else f"{low} - {high}"
 
 
-def _aligned(table: Sequence[tuple[str, ...]]) -> list[str]:
+def _told(table: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Without the columns that nothing is known of."""
-    columns = [
-        [row[column].rjust(width) if title in _RIGHT else row[column].ljust(width) for row in table]
-        for column, title in enumerate(_TITLES)
-        if any(row[column] != "-" for row in table[1:])
-        for width in (max(len(row[column]) for row in table),)
-    ]
-    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    columns = zip(*table, strict=True)
+    return list(zip(*[one for one in columns if set(one[1:]) != {"-"}], strict=True))

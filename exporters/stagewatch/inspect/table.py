@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from stagewatch.core.terminal import aligned
 from stagewatch.core.words import duration
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
@@ -12,13 +13,11 @@ from stagewatch.judgement.sentence import sentence
 from stagewatch.judgement.words import sleeps_in
 
 MAX_CHANNEL = 16
-MIN_CHANNEL = 6
 
 _COLUMNS = (
     "JOB", "ROLE", "RANK", "PID", "STAGE", "OPEN", "STEP", "PROGRESS", "S", "WCHAN", "CPU", "CLASS",
 )  # fmt: skip
 _RIGHT = {"RANK", "PID", "OPEN", "STEP", "PROGRESS", "CPU"}
-_CHANNEL = _COLUMNS.index("WCHAN")
 _LEGEND = "! no progress for longer than the stage may take"
 _COMPILED = re.compile(r"\.(constprop|isra|part|cold|llvm)\b.*")
 """What compilers add to the name of a kernel function they have changed."""
@@ -31,7 +30,7 @@ def table(
     colour: bool,
     width: int | None = None,
 ) -> str:
-    """The whole text, fitted to `width` columns as far as shorter wait channels and gaps allow."""
+    """The whole text, fitted to `width` columns as far as narrower gaps allow."""
     accused = {_key(rank) for verdict in verdicts for rank in verdict.culprits}
     lines = []
     for number, line in enumerate(_lines([_row(fact) for fact in facts], width)):
@@ -49,43 +48,22 @@ def table(
     return "\n".join(lines)
 
 
-def short_channel(channel: str, most: int = MAX_CHANNEL) -> str:
-    """A wait channel in at most so many characters.
+def short_channel(channel: str) -> str:
+    """A wait channel in at most `MAX_CHANNEL` characters.
 
     What compilers add goes first, then the kind of wait replaces the name, then the name is cut.
     """
     name = _COMPILED.sub("", channel)
-    if len(name) > most:
+    if len(name) > MAX_CHANNEL:
         name = sleeps_in(name)
-    return name if len(name) <= most else f"{name[: most - 1]}~"
+    return name if len(name) <= MAX_CHANNEL else f"{name[: MAX_CHANNEL - 1]}~"
 
 
 def _lines(rows: list[tuple[str, ...]], width: int | None) -> list[str]:
-    lines = _laid_out(rows, "  ")
+    lines = aligned([_COLUMNS, *rows], _RIGHT)
     if width is None or max(map(len, lines)) <= width:
         return lines
-    lines = _laid_out(rows, " ")
-    over = max(map(len, lines)) - width
-    if over <= 0:
-        return lines
-    longest = max(len(row[_CHANNEL]) for row in rows)
-    most = max(MIN_CHANNEL, longest - over)
-    shorter = [
-        (*row[:_CHANNEL], short_channel(row[_CHANNEL], most), *row[_CHANNEL + 1 :]) for row in rows
-    ]
-    return _laid_out(shorter, " ")
-
-
-def _laid_out(rows: list[tuple[str, ...]], gap: str) -> list[str]:
-    rows = [_COLUMNS, *rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return [
-        gap.join(
-            text.rjust(width) if title in _RIGHT else text.ljust(width)
-            for text, width, title in zip(row, widths, _COLUMNS, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned([_COLUMNS, *rows], _RIGHT, " ")
 
 
 def _row(fact: RankFacts) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,6 +131,24 @@ class Case:
         here = {rank.rank for rank in self.live}
         size = max((rank.world_size or 0 for rank in self.live), default=0)
         return [number for number in range(size) if number not in here]
+
+    def waited_for(self, numbers: Iterable[int]) -> set[int]:
+        """Numbers of these ranks, of those whom they wait for, and so on."""
+        numbers = set(numbers)
+        todo = [at for at, rank in enumerate(self.live) if rank.rank in numbers]
+        reached = set(todo)
+        by_waiter: defaultdict[int, list[Edge]] = defaultdict(list)
+        for edge in self.edges if todo else ():
+            for at in edge.waiters:
+                by_waiter[at].append(edge)
+        followed: set[int] = set()
+        while todo:
+            for edge in by_waiter[todo.pop()]:
+                if id(edge) not in followed:  # which many ranks share
+                    followed.add(id(edge))
+                    todo += edge.targets - reached
+                    reached |= edge.targets
+        return {self.live[at].rank for at in reached}
 
     # ---- How much its charges are worth beside another role's -----------------------------------
 

@@ -239,9 +239,10 @@ class _Job:
         self._tell_outsiders()
 
     def _note_asked(self, shared: Mapping[str, Beside]) -> None:
-        """Ranks that others are seen to wait for are at fault though their role is not stalled."""
+        """Ranks that others are seen to wait for, or whom these wait for in turn, are at fault
+        though their role is not stalled."""
         for role, case in self.cases.items():
-            asked = shared[role].by_kernel if role in shared else set()
+            asked = case.waited_for(shared[role].by_kernel) if role in shared else set()
             if asked and not self.stuck[role] and any(self.stuck.values()):
                 mine = tuple(one for one in case.charges if one.rank.rank in asked)
                 self.cases[role] = replace(case, charges=mine)

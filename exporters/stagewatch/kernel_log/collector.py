@@ -16,10 +16,10 @@ from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.core.state_file import StateFile, optional, real, text, whole
 from stagewatch.gpu.xids import Seen, Source, XidLedger, meaning
 from stagewatch.kernel_log.lines import (
+    NfsLine,
     OomCause,
     OomKill,
     OomScope,
-    is_lock_reclaim_failure,
     parse_identity,
     parse_nfs,
     parse_oom,
@@ -78,30 +78,10 @@ NFS_SINCE = gauge(
     "When the server stopped answering, as Unix time; absent while it answers.",
     ("server",),
 )
-NFS_OUTAGES = counter(
-    "nfs_server_outages_total",
-    "How often the kernel reported that the server does not respond, since boot, short outages "
-    "included.",
-    ("server",),
-)
-NFS_RECLAIM = counter(
-    "nfs_lock_reclaim_failures_total",
-    "File locks lost after an outage, since boot: two processes may now write to the same file.",
-)
 READABLE = gauge(
     "stagewatch_kmsg_readable",
     "1 if the kernel log can be read; without it, GPU errors come from NVML events alone.",
 )
-LOST = counter(
-    "stagewatch_kmsg_records_lost_total",
-    "Records the kernel overwrote before they were read, since the agent's start: an XID "
-    "may have been among them.",
-)
-SAVED = gauge(
-    "stagewatch_kmsg_state_saved",
-    "1 if the place in the log and the counters survive a restart of the agent.",
-)
-
 SAVE_SECONDS = 10.0
 MAX_VICTIMS = 500
 """Most (job, rank) pairs with a series of their own; the longest ago give way."""
@@ -145,23 +125,6 @@ class Count:
 
 
 @dataclass(slots=True)
-class NfsServer:
-    """An NFS server, as in the kernel's last line about it."""
-
-    since: float | None = None
-    """Unix time since which it has not answered, None while it does."""
-    outages: int = 0
-
-    def said(self, answers: bool, when: float) -> None:
-        """Note a line; the kernel writes one for every mount of the server."""
-        if answers:
-            self.since = None
-        elif self.since is None:
-            self.since = when
-            self.outages += 1
-
-
-@dataclass(slots=True)
 class KmsgState:
     """What is kept over a restart of the agent, in one small file.
 
@@ -171,10 +134,10 @@ class KmsgState:
 
     boot_id: str
     sequence: int | None = None
-    reclaim_failures: int = 0
     xids: list[Seen] = field(default_factory=list)
     kills: dict[Victim, Count] = field(default_factory=dict)
-    nfs: dict[str, NfsServer] = field(default_factory=dict)
+    nfs: dict[str, float | None] = field(default_factory=dict)
+    """Unix time since which a server has not answered; `None` if it does."""
     switches: dict[Switch, Count] = field(default_factory=dict)
 
 
@@ -183,10 +146,9 @@ def load(content: Any) -> KmsgState:
     return KmsgState(
         text(content["boot_id"]),
         optional(whole)(content["sequence"]),
-        whole(content["reclaim_failures"]),
         [_seen(**seen) for seen in content["xids"]],
         dict(map(_kill, content["kills"])),
-        {text(name): _server(**server) for name, server in content["nfs"].items()},
+        {text(name): optional(real)(since) for name, since in content["nfs"].items()},
         dict(map(_switch, content["switches"])),
     )
 
@@ -203,10 +165,6 @@ def _kill(saved: Any) -> tuple[Victim, Count]:
 def _switch(saved: Any) -> tuple[Switch, Count]:
     bus, sxid, severity = map(text, saved["switch"])
     return (bus, sxid, severity), Count(whole(saved["count"]), real(saved["last"]))
-
-
-def _server(since: Any, outages: Any) -> NfsServer:
-    return NfsServer(optional(real)(since), whole(outages))
 
 
 def dump(state: KmsgState) -> dict[str, Any]:
@@ -292,10 +250,7 @@ class KmsgCollector(Collector):
         elif (oom := parse_oom(line)) is not None:
             self._oom(oom, record.time)
         elif (nfs := parse_nfs(line)) is not None:
-            if nfs.server in self._state.nfs or len(self._state.nfs) < MAX_SERVERS:
-                self._state.nfs.setdefault(nfs.server, NfsServer()).said(nfs.answers, record.time)
-        elif is_lock_reclaim_failure(line):
-            self._state.reclaim_failures += 1
+            self._nfs(nfs, record.time)
 
     def _gpu(self, record: KernelRecord) -> None:
         if (identity := parse_identity(record.text)) is not None:
@@ -323,6 +278,12 @@ class KmsgCollector(Collector):
         self._scope = OomScope()
         _note(self._state.kills, (scope, job_id, role, rank), when, MAX_VICTIMS)
 
+    def _nfs(self, line: NfsLine, when: float) -> None:
+        """Note a line; the kernel writes one for every mount of the server."""
+        servers = self._state.nfs
+        if line.server in servers or len(servers) < MAX_SERVERS:
+            servers[line.server] = None if line.answers else servers.get(line.server) or when
+
     def _save(self) -> None:
         if self._file is None or self._clock() - self._saved_at < SAVE_SECONDS:
             return
@@ -334,8 +295,6 @@ class KmsgCollector(Collector):
     def _samples(self) -> Samples:
         out = Samples()
         out.add(READABLE, int(self._xids.log_is_read))
-        out.add(LOST, self._log.lost)
-        out.add(SAVED, int(self._file is not None and self._file.ok))
         for seen in self._xids:
             known = meaning(seen.xid)
             key = (*self._xids.identity(seen.bus), seen.bus, seen.xid, seen.severity)
@@ -348,11 +307,9 @@ class KmsgCollector(Collector):
         for victim, kill in self._state.kills.items():
             out.add(OOM_KILLS, kill.count, *victim)
             out.add(OOM_LAST, kill.last, *victim)
-        for name, server in self._state.nfs.items():
-            out.add(NFS_DOWN, int(server.since is not None), name)
-            out.add(NFS_SINCE, server.since, name)
-            out.add(NFS_OUTAGES, server.outages, name)
-        out.add(NFS_RECLAIM, self._state.reclaim_failures)
+        for server, since in self._state.nfs.items():
+            out.add(NFS_DOWN, int(since is not None), server)
+            out.add(NFS_SINCE, since, server)
         return out
 
 

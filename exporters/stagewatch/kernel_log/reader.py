@@ -57,8 +57,6 @@ class Kmsg:
         self._rest = b""
         self.last: int | None = None
         """Sequence number of the last record read or skipped."""
-        self.lost = 0
-        """Records the kernel overwrote before they were read."""
 
     def read(self) -> Iterator[KernelRecord]:
         """The records since the last call, or since `last`.
@@ -78,8 +76,6 @@ class Kmsg:
             newest = newest if record is None else record.sequence
             if record is None or (self.last is not None and record.sequence <= self.last):
                 continue
-            if self.last is not None:
-                self.lost += record.sequence - self.last - 1
             self.last = record.sequence
             yield record
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.config import add_options, boolean, duration, number, option, options_of
+from stagewatch.core.config import add_options, boolean, duration, option, options_of
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.core.words import printable
 from stagewatch.lemons import notice
@@ -40,23 +40,12 @@ MAX_ROWS = 20
 """Rows that are printed of nodes, and of GPUs; the lemons and the worst of the others."""
 
 
-def sureness(value: object) -> float:
-    """a number of percent from 50 up and below 100, as 95"""
-    share = number(value.rstrip("% ") if isinstance(value, str) else value)
-    if not 50 <= share < 100:
-        raise ValueError
-    return share
-
-
 @dataclass(frozen=True, slots=True)
 class LemonsOptions:
     """Options of `stagewatch lemons`."""
 
     since: float = option(90 * 86400.0, "how far to look back", parse=duration)
     cluster: str = option("", "only this cluster; all if empty")
-    confidence: float = option(
-        95.0, "how sure the intervals of all nodes together are, in percent", parse=sureness
-    )
     accounting: bool = option(
         False, "count failed jobs by node, from Slurm's accounting (sacct)", parse=boolean
     )
@@ -108,9 +97,8 @@ def _told(cluster: str, past: Past, period: Period, options: LemonsOptions) -> T
     failed = None
     if options.accounting:
         failed = {Unit(cluster, node): count for node, count in failed_jobs(period).items()}
-    sure = options.confidence / 100
-    nodes = make_ledger(past.nodes, past.of_nodes, failed, sure)
-    return Told(cluster, past, nodes, make_ledger(past.gpus, past.of_gpus, None, sure))
+    nodes = make_ledger(past.nodes, past.of_nodes, failed)
+    return Told(cluster, past, nodes, make_ledger(past.gpus, past.of_gpus))
 
 
 def _write(file: Path, told: Told, options: LemonsOptions, now: float) -> None:
@@ -188,23 +176,13 @@ def _span(per_hour: float) -> str:
 
 
 def _as_json(told: Told, period: Period) -> dict[str, object]:
-    return {
-        "cluster": told.cluster,
-        "start": period.start,
-        "end": period.end,
-        "nodes": _ledger_json(told.nodes, told),
-        "gpus": _ledger_json(told.gpus, told),
-    }
+    def ledger(of: Ledger) -> dict[str, object]:
+        rows = [_row_json(row, told) for row in of.rows]
+        sums = {"hours": of.hours, "interruptions": of.interruptions, "per_hour": of.per_hour}
+        return sums | {"rows": rows}
 
-
-def _ledger_json(ledger: Ledger, told: Told) -> dict[str, object]:
-    return {
-        "hours": ledger.hours,
-        "interruptions": ledger.interruptions,
-        "per_hour": ledger.per_hour,
-        "confidence": ledger.confidence,
-        "rows": [_row_json(row, told) for row in ledger.rows],
-    }
+    about = {"cluster": told.cluster, "start": period.start, "end": period.end}
+    return about | {"nodes": ledger(told.nodes), "gpus": ledger(told.gpus)}
 
 
 def _row_json(row: Row, told: Told) -> dict[str, object]:

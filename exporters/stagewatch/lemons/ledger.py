@@ -19,6 +19,9 @@ JOIN_SECONDS = 86400.0
 """What befalls a unit within this time of an interruption's beginning, or before its end, is part
 of it: a fault that is not mended comes back at once, and by that alone few are lemons."""
 
+CONFIDENCE = 0.95
+"""How sure the intervals of all nodes together are."""
+
 LEAST = 3
 """Interruptions below which nobody is a lemon, however short the time that jobs had it."""
 
@@ -78,8 +81,7 @@ class Ledger:
     hours: float
     interruptions: int
     per_hour: tuple[float, float]
-    """The interval of the fleet's rate per unit, at `confidence` for it alone."""
-    confidence: float
+    """The interval of the fleet's rate per unit, for it alone."""
 
     @property
     def rate(self) -> float:
@@ -96,7 +98,6 @@ def make_ledger(
     hours: Mapping[Unit, float],
     events: Iterable[Event],
     failed: Mapping[Unit, int] | None = None,
-    confidence: float = 0.95,
 ) -> Ledger:
     """The ledger of the units that jobs have had for some hours, or that something befell."""
     of_unit: dict[Unit, list[Event]] = defaultdict(list)
@@ -117,7 +118,7 @@ def make_ledger(
     # Of a unit that no job ever had there is no rate, and what befell it is no interruption.
     known = [row for row in rows if row.hours > 0]
     whole, count = sum(row.hours for row in known), sum(row.interruptions for row in known)
-    outside = (1 - confidence) / 2
+    outside = (1 - CONFIDENCE) / 2
     for row in known:
         low, high = mean_between(row.interruptions, outside / len(known))
         row.per_hour = low / row.hours, high / row.hours
@@ -126,7 +127,7 @@ def make_ledger(
     rows.sort(key=lambda row: (-row.per_hour[0], -row.interruptions, row.unit))
     low, high = mean_between(count, outside)
     ends = (low / whole, high / whole) if whole else (0.0, 0.0)
-    return Ledger(rows, whole, count, ends, confidence)
+    return Ledger(rows, whole, count, ends)
 
 
 def joined(events: Iterable[Event]) -> int:

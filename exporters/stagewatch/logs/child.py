@@ -10,7 +10,6 @@ part, and counts the middle as skipped.  Only the first part of a long line is r
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,9 +30,8 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
     """One look at all files of a pattern.
 
     Arguments: pattern (a path with `{job_id}`, `{role}`, `{rank}`, `*`), patterns (user-defined,
-    `name=regex`; none for the known ones), line_labels (a regex whose groups have those names),
-    max_files, max_bytes.  The result has `series` (one per kind of line), `files` (one per label
-    set) and totals.
+    `name=regex`; none for the known ones), max_files, max_bytes.  The result has `series` (one per
+    kind of line), `files` (one per label set) and totals.
     """
     report.phase("read")
     reader = _Reader(arguments, leftover)
@@ -43,10 +41,8 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
 class _Reader:
     def __init__(self, arguments: dict[str, Any], leftover: Any) -> None:
         self._pattern: str = arguments["pattern"]
-        labels: str = arguments["line_labels"]
         self._reader = LogReader(
             tuple(map(user_pattern, arguments["patterns"])) or KNOWN,
-            re.compile(labels.encode()) if labels else None,
             self._list,
         )
         self._max_files: int = arguments["max_files"]
@@ -75,11 +71,9 @@ class _Reader:
         report.keep(self._state)
         return {
             "series": list(_series(files)),
-            "files": list(_written(files)),
+            "files": sorted({_file_labels(path, file["labels"]) for path, file in files.items()}),
             "read": self._state["read"],
             "skipped": self._state["skipped"],
-            "watched": len(files),
-            "left_out": self._left_out,
         }
 
     def _find(self) -> dict[str, tuple[dict[str, str], os.stat_result]]:
@@ -93,7 +87,6 @@ class _Reader:
             if stat.S_ISREG(status.st_mode):
                 found.append((status.st_mtime, str(path), names, status))
         found.sort(key=lambda item: item[:2], reverse=True)
-        self._left_out = max(0, len(found) - self._max_files)
         return {path: (names, status) for _, path, names, status in found[: self._max_files]}
 
     def _list(self, directory: Path) -> Iterator[os.DirEntry[str]]:
@@ -142,13 +135,3 @@ def _series(files: dict[str, Any]) -> Iterator[list[Any]]:
             merged[labels] = (old[0] + count, min(old[1], first), max(old[2], last))
     for labels, values in merged.items():
         yield [*labels, *values]
-
-
-def _written(files: dict[str, Any]) -> Iterator[list[Any]]:
-    """For every label set that paths give: the labels, and when a file was last written."""
-    merged: dict[tuple[str, ...], float] = {}
-    for path, file in files.items():
-        labels = _file_labels(path, file["labels"])
-        merged[labels] = max(merged.get(labels, 0.0), file["written"])
-    for labels, written in merged.items():
-        yield [*labels, written]

@@ -38,19 +38,9 @@ FIRST = gauge(
     _LINE,
 )
 LAST = gauge("log_last_match_timestamp_seconds", "Time of the last such line.", _LINE)
-WRITTEN = gauge(
-    "log_written_timestamp_seconds",
-    "When the file was last written: it shows whether a rank that seems to hang still logs.",
-    _FILE,
-)
 SKIPPED = counter(
     "log_skipped_bytes_total",
     "Bytes skipped because too many came at once: the agent does not see errors in them.",
-    _PATH,
-)
-LEFT_OUT = gauge(
-    "log_files_left_out",
-    "Files beyond the limit, the oldest ones: the agent does not see their errors.",
     _PATH,
 )
 STUCK = gauge(
@@ -76,10 +66,6 @@ def line_pattern(value: Any) -> str:
     """NAME=REGEX, the name of lower-case letters, digits and _"""
     user_pattern(text(value))
     return str(value)
-
-
-LINE_LABELS = r"^\[(?:rank|default)(?P<rank>\d{1,6})\]"
-"""Where the rank stands in a line that torchrun or srun has put a prefix before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +105,7 @@ class LogsCollector(JobsCollector):
         result = state.fresh(self.results_for)
         if result is None:
             return
-        for *labels, written in result["files"]:
-            out.add(WRITTEN, written, *labels)
+        for labels in result["files"]:
             for name in self._names:  # from 0, so that increase() counts the first line
                 out.add(MATCHES, 0, name, *labels)
         for *labels, count, first, last in result["series"]:
@@ -128,7 +113,6 @@ class LogsCollector(JobsCollector):
             out.add(FIRST, first, *labels)
             out.add(LAST, last, *labels)
         out.add(SKIPPED, result["skipped"], path)
-        out.add(LEFT_OUT, result["left_out"], path)
 
 
 def job(path: str, options: LogsOptions) -> JobSpec:
@@ -138,7 +122,6 @@ def job(path: str, options: LogsOptions) -> JobSpec:
         {
             "pattern": path,
             "patterns": list(options.patterns),
-            "line_labels": LINE_LABELS,
             "max_files": MOST_FILES,
             "max_bytes": MOST_BYTES,
         },

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.path_patterns import Entries, printable
+from stagewatch.core.path_patterns import Entries
 from stagewatch.logs.patterns import Pattern
 
 READ = 1 << 20
@@ -30,6 +30,8 @@ CLOCK_SLACK = 86400.0
 
 LABELS = ("job_id", "role", "rank")
 
+_RANK = re.compile(rb"\[(?:rank|default)(\d{1,6})\]")
+"""Where the rank stands in a line that torchrun or srun has put a prefix before."""
 _TIME = re.compile(
     rb"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?\d*"
     rb"(?:(Z)|([+-])(\d\d):?(\d\d))?"
@@ -39,16 +41,10 @@ _TIME = re.compile(
 class LogReader:
     """Counts the lines that match a pattern, and the bytes read and skipped."""
 
-    def __init__(
-        self,
-        patterns: Iterable[Pattern],
-        line_labels: re.Pattern[bytes] | None,
-        entries: Entries,
-    ) -> None:
+    def __init__(self, patterns: Iterable[Pattern], entries: Entries) -> None:
         self.read = 0
         self.skipped = 0
         self._patterns = tuple(patterns)
-        self._line_labels = line_labels
         self._entries = entries
 
     def read_on(self, path: Path, file: dict[str, Any], status: os.stat_result, share: int) -> int:
@@ -147,10 +143,8 @@ class LogReader:
         now = time.time()
         when = _time_in(line, now)
         names = dict(file["labels"])
-        found = self._line_labels.search(line) if self._line_labels else None
-        for name, value in (found.groupdict() if found else {}).items():
-            if value is not None:
-                names[name] = printable(value.decode("utf-8", "replace"))
+        if found := _RANK.match(line):
+            names["rank"] = found[1].decode()
         counts = file["counts"]
         key = "\0".join([pattern.name, *(names.get(name, "") for name in LABELS)])
         if key not in counts and len(counts) >= MAX_SERIES:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
@@ -19,60 +18,6 @@ from stagewatch.host.procfs import number, read_bytes
 
 _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec", re.ASCII)
 _STATE = re.compile(r"\d+: *(\w+)")
-
-
-@dataclass(frozen=True, slots=True)
-class RdmaPort:
-    """One port; what cannot be read is empty, `None` or left out."""
-
-    device: str
-    port: str
-    link_layer: str
-    state: str
-    """DOWN, INIT, ARMED, ACTIVE ..., in lower case."""
-    physical_state: str
-    """LinkUp, Polling, Disabled ..., in lower case."""
-    rate: float | None
-    """Bytes a second, as the link runs now."""
-    model: str
-    board: str
-    firmware: str
-    driver: str
-    counters: dict[str, int] = field(default_factory=dict)
-    hardware_counters: dict[str, int] = field(default_factory=dict)
-
-
-def read_ports(sys: Path) -> Iterator[RdmaPort]:
-    """Every port of every RDMA device."""
-    for device in _entries(sys / "class" / "infiniband"):
-        ports = _entries(device / "ports")
-        # Some drivers count for the device, or for both; of a single port, those are its counts.
-        shared = _read_counters(device / "hw_counters") if len(ports) == 1 else {}
-        for port in ports:
-            yield _port(device, port, shared)
-
-
-def _port(device: Path, port: Path, shared: dict[str, int]) -> RdmaPort:
-    rate = _RATE.match(_text(port / "rate"))
-    state, physical = _STATE.match(_text(port / "state")), _STATE.match(_text(port / "phys_state"))
-    try:
-        driver = (device / "device" / "driver").readlink().name
-    except OSError:
-        driver = ""
-    return RdmaPort(
-        device=device.name,
-        port=port.name,
-        link_layer=_text(port / "link_layer"),
-        state=state[1].lower() if state else "",
-        physical_state=physical[1].lower() if physical else "",
-        rate=float(rate[1]) * 1e9 / 8 if rate else None,
-        model=_text(device / "hca_type"),
-        board=_text(device / "board_id"),
-        firmware=_text(device / "fw_ver"),
-        driver=driver,
-        counters=_read_counters(port / "counters"),
-        hardware_counters=shared | _read_counters(port / "hw_counters"),
-    )
 
 
 def _read_counters(directory: Path) -> dict[str, int]:
@@ -99,21 +44,9 @@ def _text(path: Path) -> str:
 
 _PORT = ("device", "port")
 
-INFO = gauge(
-    "net_infiniband_info",
-    "1 for every RDMA port, with link layer, driver, model, board and firmware, to compare a bad "
-    "port with good ones.",
-    (*_PORT, "link_layer", "driver", "model", "board", "firmware"),
-)
 STATE = gauge(
     "net_infiniband_state",
     "1 for the logical state in force (active, down, init, armed ...).",
-    (*_PORT, "state"),
-)
-PHYSICAL_STATE = gauge(
-    "net_infiniband_physical_state",
-    "1 for the physical state in force (linkup, polling, disabled ...): polling points to the "
-    "cable or its far end.",
     (*_PORT, "state"),
 )
 CHANGES = counter(
@@ -159,67 +92,80 @@ class InfinibandCollector(Collector):
 
     def __init__(self, sys: Path) -> None:
         self._sys = sys
-        self._best: dict[tuple[str, str, str], float] = {}
-        self._states: dict[tuple[str, str], tuple[str, str]] = {}
-        self._changes: dict[tuple[str, str], int] = {}
+        self._best: dict[tuple[str, ...], float] = {}
+        self._states: dict[Path, tuple[str, str]] = {}
+        self._changes: Counter[Path] = Counter()
 
     def collect(self) -> Samples:
-        ports = list(read_ports(self._sys))
+        devices = _entries(self._sys / "class" / "infiniband")
+        ports = [(device, port) for device in devices for port in _entries(device / "ports")]
         if not ports:
             raise NoData("no RDMA device")
         out = Samples()
-        for port in ports:
-            kind = (port.model or port.driver, port.board, port.link_layer)
-            self._best[kind] = max(self._best.get(kind, 0.0), port.rate or 0.0)
-        for port in ports:
-            self._port(out, port)
+        rates = {port: _rate(port) for _, port in ports}
+        for device, port in ports:
+            kind = _kind(device, port)
+            self._best[kind] = max(self._best.get(kind, 0.0), rates[port] or 0.0)
+        for device, port in ports:
+            labels = device.name, port.name
+            self._state(out, port, labels)
+            out.add(RATE, rates[port], *labels)
+            out.add(EXPECTED, self._best[_kind(device, port)] or None, *labels)
+            # Some drivers count for the device, or for both: of a single port, its own counts.
+            alone = len(_entries(device / "ports")) == 1
+            hardware = _read_counters(device / "hw_counters") if alone else {}
+            hardware |= _read_counters(port / "hw_counters")
+            _counters(out, _read_counters(port / "counters"), hardware, labels)
         return out
 
-    def _port(self, out: Samples, port: RdmaPort) -> None:
-        labels = (port.device, port.port)
-        identity = (port.link_layer, port.driver, port.model, port.board, port.firmware)
-        out.add(INFO, 1, *labels, *identity)
-        if port.state:
-            out.add(STATE, 1, *labels, port.state)
-        if port.physical_state:
-            out.add(PHYSICAL_STATE, 1, *labels, port.physical_state)
-        states = (port.state, port.physical_state)
-        changed = self._states.setdefault(labels, states) != states
-        self._states[labels] = states
-        self._changes[labels] = self._changes.get(labels, 0) + changed
-        out.add(CHANGES, self._changes[labels], *labels)
-        out.add(RATE, port.rate, *labels)
-        best = self._best[port.model or port.driver, port.board, port.link_layer] or None
-        out.add(EXPECTED, best, *labels)
-        _counters(out, port, labels)
+    def _state(self, out: Samples, port: Path, labels: tuple[str, str]) -> None:
+        states = _state(port / "state"), _state(port / "phys_state")
+        if states[0]:
+            out.add(STATE, 1, *labels, states[0])
+        self._changes[port] += self._states.setdefault(port, states) != states
+        self._states[port] = states
+        out.add(CHANGES, self._changes[port], *labels)
 
 
-def _counters(out: Samples, port: RdmaPort, labels: tuple[str, str]) -> None:
-    for direction, amount in _bytes(port).items():
-        out.add(BYTES, amount, *labels, direction)
-    for name, value in (port.hardware_counters | port.counters).items():
+def _state(file: Path) -> str:
+    """DOWN, ACTIVE, LinkUp, Polling ..., in lower case; empty where it cannot be read."""
+    found = _STATE.match(_text(file))
+    return found[1].lower() if found else ""
+
+
+def _rate(port: Path) -> float | None:
+    """Bytes a second, as the link runs now."""
+    found = _RATE.match(_text(port / "rate"))
+    return float(found[1]) * 1e9 / 8 if found else None
+
+
+def _kind(device: Path, port: Path) -> tuple[str, ...]:
+    """What ports that should be as fast as each other have in common."""
+    model = _text(device / "hca_type")
+    if not model:
+        with contextlib.suppress(OSError):
+            model = (device / "device" / "driver").readlink().name
+    return model, _text(device / "board_id"), _text(port / "link_layer")
+
+
+def _counters(
+    out: Samples, counters: dict[str, int], hardware: dict[str, int], labels: tuple[str, str]
+) -> None:
+    for direction, words, count in (
+        ("sent", "port_xmit_data", "tx_bytes"),
+        ("received", "port_rcv_data", "rx_bytes"),
+    ):
+        if words in counters:
+            out.add(BYTES, counters[words] * _WORD, *labels, direction)
+        else:  # EFA has none of the specification's counters
+            out.add(BYTES, hardware.get(count), *labels, direction)
+    for name, value in (hardware | counters).items():
         if name == "link_downed":
             out.add(DOWNS, value, *labels)
         elif _CONGESTION.fullmatch(name):
             out.add(CONGESTION, value, *labels, name)
         elif _ERROR.fullmatch(name):
             out.add(ERRORS, value, *labels, name)
-
-
-def _bytes(port: RdmaPort) -> dict[str, int]:
-    """Bytes by direction; EFA has none of the specification's counters."""
-    found = {}
-    sent, received = port.counters.get("port_xmit_data"), port.counters.get("port_rcv_data")
-    hardware = port.hardware_counters
-    if sent is not None:
-        found["sent"] = sent * _WORD
-    elif "tx_bytes" in hardware:
-        found["sent"] = hardware["tx_bytes"]
-    if received is not None:
-        found["received"] = received * _WORD
-    elif "rx_bytes" in hardware:
-        found["received"] = hardware["rx_bytes"]
-    return found
 
 
 SPEC = Declaration(

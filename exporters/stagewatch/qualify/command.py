@@ -38,9 +38,8 @@ from pathlib import Path
 from stagewatch.core import config
 from stagewatch.core.adjtimex import adjtimex
 from stagewatch.core.config import add_options, listing, option, options_of
-from stagewatch.core.errors import ConfigError
 from stagewatch.core.words import printable
-from stagewatch.qualify.judge import Level, Limits, Result, judged, verdict
+from stagewatch.qualify.judge import Level, Result, judged, verdict
 from stagewatch.qualify.measure import Deadline, Found, ask, meet
 from stagewatch.qualify.past import Past
 from stagewatch.qualify.peaks import peaks
@@ -61,14 +60,6 @@ def part(value: object) -> str:
     return str(value)
 
 
-def share(value: object) -> float:
-    """a number of percent above 0 and up to 100, as 90"""
-    percent = config.number(value.rstrip("% ") if isinstance(value, str) else value)
-    if percent > 100:
-        raise ValueError
-    return percent
-
-
 @dataclass(frozen=True, slots=True)
 class QualifyOptions:
     """Options of `stagewatch qualify`."""
@@ -84,13 +75,10 @@ class QualifyOptions:
     storage: tuple[Path, ...] = option(
         (), "directories to write a file in", parse=listing(config.absolute_path)
     )
-    storage_bytes: int = option(64 << 20, "size of that file", parse=config.size)
     skip: tuple[str, ...] = option((), "parts to leave out", parse=listing(part))
     history: Path = option(
         Path("/var/lib/stagewatch-qualify/history.json"), "file of earlier figures"
     )
-    warn_below: float = option(90.0, "percent of its past below which a figure warns", parse=share)
-    fail_below: float = option(75.0, "percent of its past below which a part fails", parse=share)
     json: bool = option(False, "print JSON", parse=config.boolean)
 
 
@@ -102,8 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print, and return the exit status."""
     options = options_of(arguments, QualifyOptions, "qualify")
-    if options.fail_below > options.warn_below:
-        raise ConfigError("--fail-below is above --warn-below")
     past = Past(options.history)
     results = list(_results(options, past, Deadline(options.timeout)))
     passed = {
@@ -122,16 +108,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _results(options: QualifyOptions, past: Past, deadline: Deadline) -> Iterator[Result]:
-    limits = Limits(options.warn_below / 100, options.fail_below / 100)
     wanted = [each for each in PARTS if each not in options.skip]
     if "clock" in wanted:
         yield clock()
     if "storage" in wanted:
-        asked = [{"directory": str(each), "bytes": options.storage_bytes}
-                 for each in options.storage]  # fmt: skip
-        for one, found in zip(options.storage, ask("", "storage", asked, deadline), strict=True):
-            yield judged("storage", str(one), f"storage {one}", found, past, limits)
-        if not asked:
+        directories = [{"directory": str(each)} for each in options.storage]
+        told = ask("", "storage", directories, deadline)
+        for one, found in zip(options.storage, told, strict=True):
+            yield judged("storage", str(one), f"storage {one}", found, past)
+        if not directories:
             yield Result("storage", "", Level.SKIPPED, "no --storage DIR was given")
     wanted = [each for each in wanted if each not in ("clock", "storage")]
     if not wanted:
@@ -145,7 +130,7 @@ def _results(options: QualifyOptions, past: Past, deadline: Deadline) -> Iterato
     gpus = there["gpus"]
     for each in wanted:
         if each == "all_reduce":
-            yield _all_reduce(python, gpus, past, limits, options, deadline)
+            yield _all_reduce(python, gpus, past, options, deadline)
             continue
         numbers: list[int | None] = [*range(len(gpus))] or [None]
         asked = [{"gpu": at, "seconds": options.seconds} for at in numbers]
@@ -153,12 +138,12 @@ def _results(options: QualifyOptions, past: Past, deadline: Deadline) -> Iterato
             name = gpus[at]["name"] if at is not None else ""
             device = f"GPU {at}" if at is not None else "CPU"
             own = gpus[at]["uuid"] if at is not None else _cpu()
-            yield judged(each, device, f"{each} {own}", found, past, limits, peaks(name).get(each))
+            yield judged(each, device, f"{each} {own}", found, past, peaks(name).get(each))
 
 
 def _all_reduce(
-    python: str, gpus: list[dict[str, str]], past: Past, limits: Limits,
-    options: QualifyOptions, deadline: Deadline,
+    python: str, gpus: list[dict[str, str]], past: Past, options: QualifyOptions,
+    deadline: Deadline,
 ) -> Result:  # fmt: skip
     if len(gpus) == 1:
         return Result("all_reduce", "", Level.SKIPPED, "there is one GPU")
@@ -172,7 +157,7 @@ def _all_reduce(
         worst = {"value": min(each["value"] for each in found), "same": same}
     device = f"{len(gpus)} GPUs" if gpus else "2 processes"
     own = " ".join(sorted(each["uuid"] for each in gpus)) or _cpu()
-    return judged("all_reduce", device, f"all_reduce {own}", worst, past, limits)
+    return judged("all_reduce", device, f"all_reduce {own}", worst, past)
 
 
 def _lacking(there: Found, options: QualifyOptions) -> str:

@@ -10,8 +10,10 @@ from stagewatch.core.words import printable
 from stagewatch.qualify.measure import Found
 from stagewatch.qualify.past import Past
 
+OF_PAST = (0.9, 0.75)
+"""Shares of its past below which a figure is a warning, and below which the part fails."""
 OF_PEAK = {"memory": (0.7, 0.5), "product": (0.5, 0.3)}
-"""Shares of a model's peak below which a figure is a warning, and below which the part fails."""
+"""The same of its model's peak."""
 
 
 class Level(IntEnum):
@@ -40,21 +42,10 @@ class Result:
     """Its name in the past."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Shares of the past below which a figure is a warning, and below which the part fails."""
-
-    warn: float
-    fail: float
-
-
 def judged(
-    part: str, device: str, series: str, found: Found, past: Past, limits: Limits,
-    peak: float | None = None,
+    part: str, device: str, series: str, found: Found, past: Past, peak: float | None = None
 ) -> Result:  # fmt: skip
     """What comes of what a worker found."""
-    if "missing" in found:
-        return Result(part, device, Level.SKIPPED, f"{printable(str(found['missing']), 60)} lacks")
     if "skipped" in found:
         return Result(part, device, Level.SKIPPED, str(found["skipped"]))
     if "late" in found:
@@ -67,7 +58,7 @@ def judged(
     if not found.get("same"):
         level, why = Level.FAIL, "it gave another result than it had to"
     for whole, (warn, fail), of in (
-        (usual, (limits.warn, limits.fail), "its past"),
+        (usual, OF_PAST, "its past"),
         (peak, OF_PEAK.get(part, (0.0, 0.0)), "its model's peak"),
     ):
         share = value / whole if whole else 1.0

@@ -9,7 +9,7 @@ import sys
 from stagewatch.core.children.worker import Report
 from stagewatch.storage import canary_child
 
-CANARY_BYTES = 64 << 10
+CANARY_BYTES, LARGE_BYTES = 64 << 10, 64 << 20
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     quiet = Report(os.open(os.devnull, os.O_WRONLY))
     wanted = {
         "directory": arguments["directory"], "bytes": CANARY_BYTES, "floor_bytes": 1 << 30,
-        "large_bytes": arguments["bytes"], "large_interval": 1.0,
+        "large_bytes": LARGE_BYTES, "large_interval": 1.0,
     }  # fmt: skip
     found = canary_child.run(wanted, None, quiet)
     told: dict[str, object]

@@ -65,12 +65,6 @@ DEVICE = gauge(
     "idle (none runs), lost. Absent where that cannot be told, as of a GPU of several processes.",
     (*RANK_LABELS, "state"),
 )
-THREADS = gauge(
-    "rl_rank_threads",
-    "Threads of the rank's process; those that only grow are a leak.",
-    RANK_LABELS,
-)
-
 _Look = tuple[ProcessStat, Sample]
 """A process, and the thread of it that trains."""
 
@@ -146,7 +140,6 @@ class RanksCollector(Collector):
         out.add(RESIDENT, process.resident_bytes, *key)
         out.add(SWAPPED, sample.swapped_bytes, *key)
         out.add(MAJOR_FAULTS, process.major_page_faults, *key)
-        out.add(THREADS, process.threads, *key)
         out.add(RUN_QUEUE, sample.queue_seconds, *key)
         if sample.storage_wait_seconds >= STORAGE_WAIT_SECONDS:
             out.add(STORAGE_WAIT, sample.storage_wait_seconds, *key)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge
-from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs, read_bytes
+from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs, number, read_bytes
 from stagewatch.ranks.families import ProcessFamilies, RankCounter
-from stagewatch.ranks.model import RANK_LABELS, RankKey
+from stagewatch.ranks.model import RANK_LABELS
 
 MAX_THREADS = 512
 """Threads looked at of one rank."""
@@ -29,11 +28,6 @@ BLOCKED = gauge(
     "Tasks in uninterruptible sleep by what they wait for: nfs, fuse, lustre, page, block, "
     "journal, memory, gpu, lock, other, or unknown where the kernel does not say.",
     ("class",),
-)
-RANK_BLOCKED = gauge(
-    "rl_rank_blocked_tasks",
-    "The same for the rank's threads and the processes it has started; absent when there is none.",
-    (*RANK_LABELS, "class"),
 )
 DELAY = counter(
     "rl_rank_block_io_delay_seconds_total",
@@ -66,43 +60,25 @@ def waits_for(channel: str) -> str:
     return next((name for name, pattern in _CLASSES.items() if pattern.search(channel)), "other")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One thread, and how it waits."""
+def _tasks(proc: Procfs, pid: int) -> Iterator[tuple[int, str, float]]:
+    """The threads of a process: number, state, and seconds that they have waited for block devices.
 
-    tid: int
-    state: str
-    block_delay_seconds: float
-    """Time it has waited for block devices; stays 0 unless sysctl kernel.task_delayacct is on."""
-
-
-def read_tasks(proc: Path, pid: int, limit: int) -> list[Task]:
-    """The threads of a process, `limit` at most; empty if it is gone."""
+    The seconds stay 0 unless sysctl kernel.task_delayacct is on.
+    """
     try:
-        tids = os.listdir(f"{proc}/{pid}/task")[:limit]  # noqa: PTH208 - hundreds of names
+        tids = os.listdir(f"{proc.root}/{pid}/task")[:MAX_THREADS]  # noqa: PTH208 - hundreds
     except OSError:
-        return []
-    tasks = (_read_task(Procfs(proc), pid, int(tid)) for tid in tids)
-    return [task for task in tasks if task is not None]
-
-
-def _read_task(proc: Procfs, pid: int, tid: int) -> Task | None:
-    raw = proc.read_patiently(pid, f"task/{tid}/stat") or b""
-    fields = raw.rpartition(b")")[2].split()
-    try:
-        delay = int(fields[_DELAY_FIELD]) / TICKS_PER_SECOND
-        return Task(tid, fields[0].decode("ascii", "replace"), delay)
-    except (IndexError, ValueError):
-        return None
-
-
-def delays_are_counted(proc: Path) -> bool:
-    """Whether the kernel counts how long tasks wait for block devices."""
-    return (read_bytes(f"{proc}/sys/kernel/task_delayacct") or b"").strip() == b"1"
+        return
+    for tid in tids:
+        raw = proc.read_patiently(pid, f"task/{tid}/stat") or b""
+        fields = raw.rpartition(b")")[2].split()
+        if len(fields) > _DELAY_FIELD:
+            delay = number(fields[_DELAY_FIELD]) / TICKS_PER_SECOND
+            yield int(tid), fields[0].decode("ascii", "replace"), delay
 
 
 class BlockedTasksCollector(Collector):
-    """Counts tasks in state D, by class and by rank."""
+    """Counts tasks in state D by class, and what ranks have waited for block devices."""
 
     def __init__(self, families: ProcessFamilies, proc: Procfs) -> None:
         self._families = families
@@ -111,29 +87,26 @@ class BlockedTasksCollector(Collector):
 
     def collect(self) -> Samples:
         families = self._families.look()
-        counted = delays_are_counted(self._proc.root)
+        accounting = read_bytes(f"{self._proc.root}/sys/kernel/task_delayacct") or b""
         out = Samples()
-        blocked: list[tuple[RankKey | None, int, int]] = []
+        blocked: list[tuple[int, int]] = []
         leaders = set()
         for key, (leader, *_) in families.members.items():
             leaders.add(leader)
-            tasks = read_tasks(self._proc.root, leader, MAX_THREADS)
-            blocked += [(key, leader, task.tid) for task in tasks if task.state == "D"]
-            if counted and tasks:
-                delay = sum(task.block_delay_seconds for task in tasks)
+            tasks = list(_tasks(self._proc, leader))
+            blocked += [(leader, tid) for tid, state, _ in tasks if state == "D"]
+            if accounting.strip() == b"1" and tasks:
+                delay = sum(seconds for *_, seconds in tasks)
                 out.add(DELAY, self._delays.update(key, leader, delay), *key)
         self._delays.forget_unseen()
-        for pid, process in families.processes.items():
-            if process.state == "D" and pid not in leaders:
-                blocked.append((families.rank_of.get(pid), pid, pid))
-        channels = self._proc.wait_channels((pid, task) for _, pid, task in blocked)
-        waits = [(owner, waits_for(channels[task])) for owner, _, task in blocked]
-        by_class = Counter(name for _, name in waits)
+        blocked += [
+            (pid, pid)
+            for pid, process in families.processes.items()
+            if process.state == "D" and pid not in leaders
+        ]
+        by_class = Counter(map(waits_for, self._proc.wait_channels(blocked).values()))
         for name in CLASSES:
             out.add(BLOCKED, by_class[name], name)
-        for (owner, name), count in Counter(waits).items():
-            if owner is not None:
-                out.add(RANK_BLOCKED, count, *owner, name)
         return out
 
 

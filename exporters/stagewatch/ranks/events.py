@@ -1,8 +1,7 @@
 """What a rank did last, from the ring of events in its record.
 
-`last_events` is for whoever holds a `RankDirectory`; `parse_events` reads a copy, which may come
-from another node.  Other users write these bytes: what cannot have come from a client is left out,
-and nothing raises.
+`parse_events` reads a copy, which may come from another node.  Other users write these bytes: what
+cannot have come from a client is left out, and nothing raises.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from enum import Enum
 
 from stagewatch import record as layout
 from stagewatch.core.words import printable
-from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.records import RankRecord
 from stagewatch.record import WORD, unpad
 from stagewatch.stages import STAGES
 
@@ -71,28 +68,6 @@ _GROUPS = range(layout.COLLECTIVES_AT, layout.SCALARS_AT, layout.COLLECTIVE_SIZE
 _SCALARS = range(layout.SCALARS_AT, layout.LANES_AT, layout.SCALAR_SIZE)
 _PLACE_MASK = (1 << layout.CALL_SHIFT - layout.PLACE_SHIFT) - 1
 _MAX_PEER = 10_000_000
-
-
-def last_events(ranks: RankDirectory, record: RankRecord, most: int = 100) -> list[Event]:
-    """The last events of a rank in the order of their times, `most` of them at the most.
-
-    `record` is one of the latest census of `ranks`.  Empty where the record
-    is gone.  Takes some milliseconds; never raises.
-    """
-    recording = ranks.recording(record)
-    return [] if recording is None else parse_events(recording.raw, recording.boot_ns)[-most:]
-
-
-def in_words(event: Event, now_ns: int) -> str:
-    """One line about an event, as seen at a boot time: its age, what happened, and where."""
-    parts = [f"{(now_ns - event.boot_ns) / 1e9:.3f} s ago:", event.kind.name.lower()]
-    parts += [part for part in (event.op, event.stage, event.name) if part]
-    for name in ("peer", "sequence", "step", "value"):
-        if (number := getattr(event, name)) is not None:
-            parts.append(f"{name} {number:g}")
-    if event.began_ns is not None:
-        parts.append(f"after {(event.boot_ns - event.began_ns) / 1e9:.3f} s")
-    return " ".join(parts)
 
 
 def parse_events(

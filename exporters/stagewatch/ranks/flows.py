@@ -48,13 +48,11 @@ class Flow:
     rtt: float | None = None
     last_received: float | None = None
     send_queue: int = 0
-    receive_queue: int = 0
 
     def add(self, connection: TcpSocket) -> None:
         """Take in the present state of one connection."""
         self.states[connection.state] += 1
         self.send_queue += connection.send_queue
-        self.receive_queue += connection.receive_queue
         statistics = connection.statistics
         if statistics is None:
             return

@@ -13,7 +13,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.host.guarded import Files
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import RankKey
-from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of
+from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump
 
 Members = Mapping[RankKey, tuple[int, ...]]
 
@@ -79,8 +79,6 @@ class SocketsLook:
 
     owned: Mapping[RankKey, list[TcpSocket]]
     """Those of every rank that lives."""
-    overflows: Mapping[str, int | None]
-    """Connections dropped since a listening queue was full, by network namespace."""
     unreadable: int
     """Namespaces that may not be entered."""
     denied: int
@@ -139,13 +137,9 @@ class RankSockets:
         ranks = [pids[0] for pids in members.values()]
         hidden = self._learn_places(ranks)
         namespaces = {namespace: pid for pid, namespace in self._places.items()}
-        overflows = {"host": listen_overflows(self._proc, "self")}
-        own = namespace_of(self._proc, "self")
         sockets: list[TcpSocket] = []
         unreadable = 0
         for namespace, pid in namespaces.items():
-            if namespace != own:
-                overflows[str(namespace)] = listen_overflows(self._proc, pid)
             try:
                 diag = self._sockets.get(namespace, pid)
             except SourceError:
@@ -162,22 +156,4 @@ class RankSockets:
         for socket in sockets:
             if socket.inode in owners:
                 owned[owners[socket.inode]].append(socket)
-        return SocketsLook(owned, overflows, unreadable, len(self._owners.denied | hidden))
-
-
-def listen_overflows(proc: Path, pid: int | str) -> int | None:
-    """Connections dropped because nobody accepted them in time; `None` where it cannot be read.
-
-    ListenOverflows of a process's network namespace, in `/proc/<pid>/net/netstat`: pairs of lines,
-    names above numbers.
-    """
-    try:
-        lines = (proc / str(pid) / "net" / "netstat").read_text("ascii", "replace").splitlines()
-    except OSError:
-        return None
-    for names, numbers in zip(lines[::2], lines[1::2], strict=False):
-        counters = dict(zip(names.split(), numbers.split(), strict=False))
-        value = counters.get("ListenOverflows", "")
-        if value.isdecimal():
-            return int(value)
-    return None
+        return SocketsLook(owned, unreadable, len(self._owners.denied | hidden))

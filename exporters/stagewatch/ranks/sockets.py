@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge
-from stagewatch.ranks.flows import MAX_PORTS, Flow, FlowTotals
+from stagewatch.ranks.flows import Flow, FlowTotals
 from stagewatch.ranks.held_sockets import RankSockets
-from stagewatch.ranks.model import RANK_LABELS, RankKey
-from stagewatch.ranks.socket_diag import TcpSocket
+from stagewatch.ranks.model import RANK_LABELS
 
 _FLOW = (*RANK_LABELS, "side", "port")
 
@@ -39,11 +38,6 @@ SEND_QUEUE = gauge(
     "Bytes the rank has written that the peer has not acknowledged.",
     _FLOW,
 )
-RECEIVE_QUEUE = gauge(
-    "rl_rank_tcp_receive_queue_bytes",
-    "Bytes that came in and were not read; they stay while the rank hangs.",
-    _FLOW,
-)
 LAST_RECEIVED = gauge(
     "rl_rank_tcp_last_receive_age_seconds",
     "Time since data came in on any of the established connections.",
@@ -53,22 +47,6 @@ CONNECTIONS = gauge(
     "rl_rank_tcp_connections",
     "Connections by state (established, syn_sent, close_wait ...).",
     (*_FLOW, "state"),
-)
-LISTEN_QUEUE = gauge(
-    "rl_rank_tcp_listen_queue",
-    "Connections that wait to be accepted by the rank; while it hangs they add up.",
-    (*RANK_LABELS, "port"),
-)
-LISTEN_LIMIT = gauge(
-    "rl_rank_tcp_listen_queue_limit",
-    "Connections that may wait, before further ones are dropped.",
-    (*RANK_LABELS, "port"),
-)
-OVERFLOWS = counter(
-    "net_listen_overflows_total",
-    "Connections dropped since a listening queue was full, by network namespace (host, or the one "
-    "of a rank).",
-    ("namespace",),
 )
 UNREADABLE = gauge(
     "net_rank_namespaces_unreadable",
@@ -87,13 +65,10 @@ class NetCollector(Collector):
     def collect(self) -> Samples:
         look = self._sockets.look()
         out = Samples(denied=look.denied)
-        for namespace, dropped in look.overflows.items():
-            out.add(OVERFLOWS, dropped, namespace)
         out.add(UNREADABLE, look.unreadable)
         for key, mine in look.owned.items():
             for (side, port), flow in self._totals.update(key, mine).items():
                 _flow(out, flow, *key, side, port)
-            _listening(out, key, mine)
         self._totals.forget_unseen()
         return out
 
@@ -109,16 +84,6 @@ def _flow(out: Samples, flow: Flow, *labels: str) -> None:
     out.add(LAST_RECEIVED, flow.last_received, *labels)
     if flow.states:
         out.add(SEND_QUEUE, flow.send_queue, *labels)
-        out.add(RECEIVE_QUEUE, flow.receive_queue, *labels)
-
-
-def _listening(out: Samples, key: RankKey, sockets: list[TcpSocket]) -> None:
-    """The fullest queue of each port: several sockets may share one (SO_REUSEPORT)."""
-    listening = [socket for socket in sockets if socket.state == "listen"]
-    listening.sort(key=lambda socket: socket.receive_queue)
-    for socket in listening[-MAX_PORTS:]:
-        out.add(LISTEN_QUEUE, socket.receive_queue, *key, socket.local_port)
-        out.add(LISTEN_LIMIT, socket.send_queue, *key, socket.local_port)
 
 
 SPEC = Declaration(

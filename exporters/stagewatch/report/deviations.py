@@ -5,7 +5,6 @@ docs/reports.md defines every number of this file.
 
 from __future__ import annotations
 
-import math
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -149,7 +148,7 @@ class Baseline:
 
 def baseline_of(values: Values) -> Baseline | None:
     """The baseline of the known values; None where there are too few of them."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
+    known = [value for value in values if value is not None]
     if len(known) < MIN_SAMPLES:
         return None
     median = statistics.median(known)

@@ -61,8 +61,6 @@ USES = {
 MAX_ROWS = 28
 MAX_CELLS = 200
 MAX_INCIDENT_ROWS = 14
-LARGEST = 1e30
-"""Larger values are drawn here: no axis can show them."""
 
 BELOW = 0.4
 """Inches below a plot for the words of its axis."""
@@ -197,19 +195,15 @@ def anomaly(experiment: Experiment, paper: draw.Paper) -> draw.Drawing:
 
 def _series(axes: Axes, experiment: Experiment, finding: Finding) -> None:
     unit, base, grid = finding.signal.unit, finding.baseline, experiment.grid
-    values = [math.nan if value is None else _shown(value) for value in finding.values]
+    values = [math.nan if value is None else value for value in finding.values]
     if base:
         bottom, top = base.two_sigma
-        axes.axhspan(_shown(bottom), _shown(top), color="#0072b2", alpha=0.18, lw=1)
-        axes.axhline(_shown(base.median), color=draw.LINE, lw=0.8, ls=":")
+        axes.axhspan(bottom, top, color="#0072b2", alpha=0.18, lw=1)
+        axes.axhline(base.median, color=draw.LINE, lw=0.8, ls=":")
     axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.yaxis.set_major_formatter(lambda value, _: number(value, unit))
     times = [grid.time(at) - experiment.fault.start for at in range(grid.count)]
     axes.plot(times, values, color=draw.COLOURS["detect"], lw=1.1, marker=".", ms=1.5)
-
-
-def _shown(value: float) -> float:
-    return min(max(value, -LARGEST), LARGEST)
 
 
 def _marks(experiment: Experiment) -> list[draw.Mark]:

@@ -16,6 +16,9 @@ from stagewatch.report.periods import Period, iso
 MAX_COLUMNS = 1500
 """Times that a report looks at; a longer period is looked at in larger steps."""
 
+LARGEST = 1e100
+"""Larger values count as not seen: they have no sums and squares."""
+
 Labels = Mapping[str, Wanted]
 """Labels of a selector, as `select` takes them."""
 
@@ -148,7 +151,7 @@ class History:
         values: list[float | None] = [None] * self.grid.count
         for when, value in track.samples:
             index = round((when - self.grid.start) / self.grid.step)
-            if 0 <= index < self.grid.count and math.isfinite(value):
+            if 0 <= index < self.grid.count and abs(value) < LARGEST:
                 values[index] = value
         return Line(track.labels, values)
 

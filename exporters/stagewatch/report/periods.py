@@ -190,14 +190,6 @@ def amount(value: float | None, unit: str = "") -> str:
     return f"{value:,.{digits}f} {unit}".rstrip()
 
 
-def rounded(value: float, unit: str = "") -> str:
-    """The same as one says it: `5.9 million GPU-hours`."""
-    for size, word in ((1e9, "billion"), (1e6, "million")):
-        if abs(value) >= 0.9995 * size:
-            return f"{value / size:.3g} {word} {unit}".rstrip()
-    return amount(value, unit)
-
-
 def number(value: float | None, unit: str = "") -> str:
     """A value with its unit, in few digits."""
     if value is None:

@@ -30,19 +30,11 @@ _AGENTS = Regex("stagewatch.*")
 """The scrape jobs of node agents and of Slurm's agent."""
 
 
-def percent(value: object) -> float:
-    """a number of percent above 0 and below 100, as 99.9"""
-    share = number(value.rstrip("% ") if isinstance(value, str) else value)
-    if share >= 100:
-        raise ValueError
-    return share
-
-
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions(PeriodOptions):
     """Options of `stagewatch report recovery`."""
 
-    slo: float = option(99.9, "availability to aim at, in percent", parse=percent)
+    slo: float = option(99.9, "availability to aim at, in percent", parse=number)
     cluster: str = option("", "only this cluster; all if empty")
 
 

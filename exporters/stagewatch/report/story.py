@@ -11,7 +11,7 @@ from stagewatch.report.events import Event, Firing, Hung, Milestone
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.goodput import Goodput
 from stagewatch.report.ledger import GROUPS
-from stagewatch.report.periods import clock, date, portion, rounded, span
+from stagewatch.report.periods import amount, clock, date, portion, span
 from stagewatch.report.phases import Phases
 from stagewatch.report.recovery import ClusterRecovery, Recovery
 
@@ -274,7 +274,7 @@ def goodput_opening(goodput: Goodput) -> list[str]:
 
 def _paid(goodput: Goodput) -> str:
     asked, total = goodput.asked, goodput.total
-    hours = rounded(total.seconds / 3600, "GPU-hours") + _money(goodput, total.cost)
+    hours = amount(total.seconds / 3600, "GPU-hours") + _money(goodput, total.cost)
     if asked.jobs:
         whose = " and ".join(f"{name} {value}" for name, value in asked.jobs.items())
         held = f"jobs of {whose} held {hours}"
@@ -304,7 +304,7 @@ def _clusters(goodput: Goodput) -> str:
 
 
 def _money(goodput: Goodput, cost: float | None) -> str:
-    return "" if cost is None else f" ({rounded(cost, goodput.asked.prices.currency)})"
+    return "" if cost is None else f" ({amount(cost, goodput.asked.prices.currency)})"
 
 
 def _costliest(goodput: Goodput) -> str:
@@ -313,7 +313,7 @@ def _costliest(goodput: Goodput) -> str:
         return "Nothing stood still, was lost or was out of service."
     first = causes[0]
     place, seconds = first.worst[0]
-    words = f"The costliest cause is “{first.words}” with {rounded(first.seconds / 3600)} GPU-hours"
+    words = f"The costliest cause is “{first.words}” with {amount(first.seconds / 3600)} GPU-hours"
     words += _money(goodput, goodput.cost_of(first.seconds))
     most = f", {portion(seconds / first.seconds)} of them" if len(first.places) > 1 else ", all"
     return f"{words}{most} in {place}."
@@ -346,13 +346,9 @@ def why_no_figure(experiment: Experiment) -> str:
 
 
 def _who(events: Iterable[Event]) -> str:
-    """`rollout 3 was`, or `train 0, train 1 and 6 others were`."""
-    labels = list(dict.fromkeys(each.component.label for each in events))
-    if len(labels) == 1:
-        return f"{labels[0]} was"
-    if len(labels) <= 3:
-        return f"{', '.join(labels[:-1])} and {labels[-1]} were"
-    return f"{labels[0]}, {labels[1]} and {len(labels) - 2} others were"
+    """`rollout 3 was`, or `train 0 and 7 more were`."""
+    first, *more = dict.fromkeys(each.component.label for each in events)
+    return f"{first} and {len(more)} more were" if more else f"{first} was"
 
 
 def capital(text: str) -> str:

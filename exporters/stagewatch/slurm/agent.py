@@ -24,7 +24,6 @@ def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
         queue.SPEC,
         nodes.SPEC,
         events.SPEC,
-        events.ACCOUNTING_SPEC,
         controller.SPEC,
         jobs.SPEC,
         holdings.SPEC,

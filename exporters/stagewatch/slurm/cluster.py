@@ -17,8 +17,8 @@ from typing import Generic, TypeVar
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.slurm.events.state import ClusterEvents
-from stagewatch.slurm.model import Claim, Records
-from stagewatch.slurm.transport import SlurmClient
+from stagewatch.slurm.model import Records
+from stagewatch.slurm.transport.text import SlurmCli
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -45,26 +45,12 @@ def records_of(reading: Reading[Records[T_co]] | None) -> tuple[T_co, ...]:
     return reading.data.items if reading else ()
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStatus:
-    """The state of a source; `age` and `response` are in seconds."""
-
-    name: str
-    tried: bool
-    success: bool
-    age: float | None
-    response: float | None
-    failures: int
-    """Failures since the agent's start."""
-    error: str | None
-
-
 class Source(Generic[T_co]):
     """One kind of data about the cluster, fetched by the first reader and shared by all.
 
     At most one fetch runs at a time. `interval` is the time between two fetches, in seconds;
     `phase` delays the first one, so that the sources do not all ask the controller at once. A
-    source with an interval of 0 is always due. `reading` and `status` never wait.
+    source with an interval of 0 is always due. Only `refresh` waits.
     """
 
     def __init__(
@@ -91,15 +77,15 @@ class Source(Generic[T_co]):
         self._under_way = False
         self._in_a_row = 0
         self._not_before = 0.0
-        self._failures = 0
         self._error: StagewatchError | None = NoData(f"{name}: not asked for yet")
         """What the last fetch raised."""
-        self._response: float | None = None
+        self.response: float | None = None
+        """How many seconds the last fetch took; `None` before the first one."""
 
     @property
     def nothing(self) -> bool:
         """Whether the last answer was `NoData`."""
-        return self._response is not None and isinstance(self._error, NoData)
+        return self.response is not None and isinstance(self._error, NoData)
 
     def refresh(self) -> T_co:
         """Return the data; fetch it first if it is due.
@@ -158,24 +144,21 @@ class Source(Generic[T_co]):
             self._under_way = False
             self._ended.notify_all()
 
-    def status(self) -> SourceStatus:
-        """The state of the source now, without waiting."""
-        reading, error = self.reading, self._error
-        failed = error is not None and not isinstance(error, NoData)
-        return SourceStatus(
-            name=self.name,
-            tried=self._response is not None,
-            success=not failed,
-            age=None if reading is None else max(0.0, self._clock() - reading.taken),
-            response=self._response,
-            failures=self._failures,
-            error=str(error) if failed else None,
-        )
+    @property
+    def age(self) -> float | None:
+        """Seconds since the last good data came."""
+        reading = self.reading
+        return None if reading is None else max(0.0, self._clock() - reading.taken)
+
+    @property
+    def failure(self) -> StagewatchError | None:
+        """What was wrong with the last fetch; having nothing is no failure."""
+        return None if isinstance(self._error, NoData) else self._error
 
     def _answered(self, started: float, nothing: NoData | None) -> None:
         self._in_a_row = 0
         self._error = nothing
-        self._response = self._clock() - started
+        self.response = self._clock() - started
         if self._interval:
             self._due += self._interval * (floor((started - self._due) / self._interval) + 1)
 
@@ -183,9 +166,8 @@ class Source(Generic[T_co]):
         """Schedule the next try: soon after the first failure, later after more failures."""
         now = self._clock()
         self._in_a_row += 1
-        self._failures += 1
         self._error = error
-        self._response = now - started
+        self.response = now - started
         pause = min(MAX_BACKOFF, self._timeout * (2 ** min(self._in_a_row, 10) - 2))
         self._not_before = max(started + min(self._interval, SOON), now + pause)
 
@@ -221,9 +203,10 @@ class Timing:
     diagnostics_interval: float = option(30.0, "time between two readings of sdiag", group=TIMES)
     ping_interval: float = option(60.0, "time between two pings of the controllers", group=TIMES)
 
-    def phase(self, cycle: int) -> float:
-        """The start of an odd cycle, counted from 0: even cycles ask for the nodes."""
-        return self.diagnostics_interval / 2 * cycle
+    @property
+    def second_cycle(self) -> float:
+        """The start of the first cycle that does not ask for the nodes."""
+        return self.diagnostics_interval / 2
 
 
 class Cluster:
@@ -231,7 +214,7 @@ class Cluster:
 
     def __init__(
         self,
-        client: SlurmClient,
+        client: SlurmCli,
         timing: Timing,
         *,
         state_file: Path | None = None,
@@ -247,9 +230,9 @@ class Cluster:
         self.jobs = self._source("jobs", client.jobs, timing.jobs_interval)
         self.nodes = self._source("nodes", client.nodes, timing.nodes_interval)
         self.diagnostics = self._source(
-            "diagnostics", client.diagnostics, timing.diagnostics_interval, timing.phase(1)
+            "diagnostics", client.diagnostics, timing.diagnostics_interval, timing.second_cycle
         )
-        self.ping = self._source("ping", client.ping, timing.ping_interval, timing.phase(1))
+        self.ping = self._source("ping", client.ping, timing.ping_interval, timing.second_cycle)
         self.ended_jobs = self._source(
             "accounting_jobs",
             lambda timeout: client.ended_jobs(timeout, self.events.window()),
@@ -262,10 +245,6 @@ class Cluster:
             timing.accounting_interval,
             timeout=timing.accounting_timeout,
         )
-
-    def gpu_claims(self) -> Source[Records[Claim]]:
-        """An additional source, asked once a minute between two pings: which job has which GPUs."""
-        return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(3))
 
     @property
     def sources(self) -> tuple[Source[object], ...]:

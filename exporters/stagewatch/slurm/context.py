@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.config import address, http_url, listing, one_of, option, path
+from stagewatch.core.config import address, listing, option, path
 from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.discovery import Discovery, Exporter
-from stagewatch.slurm.transport import SlurmClient
 from stagewatch.slurm.transport.text import SlurmCli
 
 
@@ -24,15 +23,8 @@ def exporter(value: str) -> Exporter:
     return Exporter(match[1], int(match[2]))
 
 
-def rest_url(value: object) -> str:
-    """http://HOST:PORT, https://HOST:PORT or unix:/PATH of the socket"""
-    if not value or not isinstance(value, str):
-        raise ValueError
-    return value if value.startswith("unix:/") else http_url(value)
-
-
-SLURMRESTD, DISCOVERY = "slurmrestd (--api rest)", "service discovery"
-"""Headings in the agent's help."""
+DISCOVERY = "service discovery"
+"""Heading in the agent's help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +35,6 @@ class SlurmOptions(Timing, AgentOptions):
         ("127.0.0.1", 9948),
         "address to serve /metrics, /sd and the status page on; :9948 for every interface",
         parse=address,
-    )
-    api: str = option(
-        "text",
-        "how Slurm is asked: text (its commands) or rest (slurmrestd)",
-        parse=one_of("text", "rest"),
-    )
-    rest_url: str = option(
-        "unix:/run/slurmrestd/slurmrestd.socket",
-        "address of slurmrestd: http://HOST:PORT, https://HOST:PORT or unix:PATH",
-        parse=rest_url,
-        group=SLURMRESTD,
-    )
-    rest_user: str = option("", "user name that goes with the token", group=SLURMRESTD)
-    rest_token_file: Path | None = option(
-        None, "file with a JWT for slurmrestd", parse=path, group=SLURMRESTD
     )
     bin_dir: Path | None = option(
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
@@ -102,23 +79,11 @@ class SlurmContext:
         self.cluster.close()
 
 
-def _client(options: SlurmOptions) -> SlurmClient:
-    if options.api == "text":
-        return SlurmCli(prefix=options.bin_dir)
-
-    from stagewatch.slurm.transport.rest import HttpReader, SlurmRest
-
-    def reader() -> HttpReader:
-        return HttpReader(
-            options.rest_url, user=options.rest_user, token_file=options.rest_token_file
-        )
-
-    return SlurmRest(reader)
-
-
 def slurm_context(options: SlurmOptions) -> SlurmContext:
     """Build the context from the agent's options."""
-    cluster = Cluster(_client(options), options, state_file=options.state_dir / "slurm.json")
+    cluster = Cluster(
+        SlurmCli(prefix=options.bin_dir), options, state_file=options.state_dir / "slurm.json"
+    )
     discovery = Discovery(options.sd_exporters, cluster=options.cluster(), memory=options.state_dir)
     return SlurmContext(options, cluster, discovery)
 

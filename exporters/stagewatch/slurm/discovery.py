@@ -10,9 +10,8 @@ change.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,57 +34,32 @@ class Exporter:
         return f"{self.name}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The part of a node that discovery needs and saves."""
-
-    node: str
-    address: str
-    partitions: tuple[str, ...]
-    state: str
-    flags: tuple[str, ...]
-    gpu_types: tuple[str, ...]
+Place = tuple[str, dict[str, str]]
+"""A node's address, and its labels."""
 
 
-def targets_of(nodes: Iterable[Node]) -> tuple[Target, ...]:
-    """The nodes to scrape, in natural order, without nodes in the state FUTURE."""
-    targets = [
-        Target(
-            node=node.name,
-            address=node.address,
-            partitions=node.partitions,
-            state=node.state,
-            flags=tuple(sorted(node.flags)),
-            gpu_types=tuple(gpus.type or "untyped" for gpus in node.gpus),
-        )
-        for node in nodes
-        if node.state != "FUTURE"
-    ]
-    return tuple(sorted(targets, key=lambda target: natural(target.node)))
+def place(cluster: str, node: Node) -> Place:
+    """What discovery says of a node, whatever the exporter."""
+    labels = {
+        **({"cluster": cluster} if cluster else {}),
+        "node": node.name,
+        "__meta_slurm_partitions": _listed(node.partitions),
+        "__meta_slurm_state": node.state,
+        "__meta_slurm_flags": _listed(sorted(node.flags)),
+        "__meta_slurm_gpu_types": _listed(gpus.type or "untyped" for gpus in node.gpus),
+    }
+    return node.address, labels
 
 
-def natural(name: str) -> tuple[tuple[str, int], ...]:
-    """A sort key that puts n9 before n10."""
-    return tuple((text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d{0,18})", name))
-
-
-def body(cluster: str, targets: Iterable[Target], exporters: Iterable[Exporter]) -> bytes:
+def body(places: Iterable[Place], exporters: Iterable[Exporter]) -> bytes:
     """The target groups of some exporters, in Prometheus' format."""
     exporters = tuple(exporters)
     groups = [
         {
-            "targets": [_address(target.address, exporter.port)],
-            "labels": {
-                **({"cluster": cluster} if cluster else {}),
-                "node": target.node,
-                "__meta_slurm_exporter": exporter.name,
-                "__meta_slurm_partitions": _listed(target.partitions),
-                "__meta_slurm_state": target.state,
-                "__meta_slurm_flags": _listed(target.flags),
-                "__meta_slurm_gpu_types": _listed(target.gpu_types),
-            },
+            "targets": [_address(address, exporter.port)],
+            "labels": {**labels, "__meta_slurm_exporter": exporter.name},
         }
-        for target in targets
+        for address, labels in places
         for exporter in exporters
     ]
     return json.dumps(groups, separators=(",", ":")).encode() + b"\n"
@@ -116,11 +90,10 @@ class Discovery:
         memory: Path | None = None,
     ) -> None:
         self.cluster = cluster
-        self.targets: tuple[Target, ...] | None = None
+        self.places: list[Place] | None = None
         """The nodes to scrape; `None` until there is a list."""
         self._exporters = tuple(exporters)
         self._file: StateFile | None = None
-
         self._bodies: dict[str, bytes] = {}
         if memory is not None:
             lost = "the controller is asked again"
@@ -135,11 +108,13 @@ class Discovery:
         }
         return {path: self._route(name) for path, name in paths.items()}
 
-    def update(self, targets: tuple[Target, ...]) -> None:
-        """Take a new list; it is saved where it has changed."""
-        if self.targets != targets:
-            self._render(targets)
-            self._save()
+    def update(self, nodes: Iterable[Node]) -> None:
+        """Take a new list, without nodes in the state FUTURE; it is saved where it has changed."""
+        places = [place(self.cluster, node) for node in nodes if node.state != "FUTURE"]
+        if self.places != places:
+            self._render(places)
+            if self._file is not None:
+                self._file.save({self.cluster: places})
 
     def _route(self, name: str) -> Route:
         def answer() -> tuple[str, bytes]:
@@ -151,35 +126,18 @@ class Discovery:
 
         return answer
 
-    def _render(self, targets: tuple[Target, ...]) -> None:
-        bodies = {"": body(self.cluster, targets, self._exporters)}
+    def _render(self, places: list[Place]) -> None:
+        bodies = {"": body(places, self._exporters)}
         for exporter in self._exporters:
-            bodies[exporter.name] = body(self.cluster, targets, [exporter])
+            bodies[exporter.name] = body(places, [exporter])
         self._bodies = bodies
-        self.targets = targets
-
-    def _save(self) -> None:
-        if self._file is not None:
-            self._file.save({self.cluster: list(map(astuple, self.targets or ()))})
+        self.places = places
 
     def _load(self, saved: Any) -> None:
-        if (targets := saved.get(self.cluster)) is not None:
-            self._render(tuple(map(_from_json, targets)))
+        if (places := saved.get(self.cluster)) is not None:
+            self._render([read_place(*place) for place in places])
 
 
-def _from_json(saved: Any) -> Target:
-    node, address, partitions, state, flags, gpu_types = saved
-    return Target(
-        node=text(node),
-        address=text(address),
-        partitions=_strings(partitions),
-        state=text(state),
-        flags=_strings(flags),
-        gpu_types=_strings(gpu_types),
-    )
-
-
-def _strings(saved: Any) -> tuple[str, ...]:
-    if not isinstance(saved, list):
-        raise ValueError(f"not a list: {saved!r:.40}")
-    return tuple(map(text, saved))
+def read_place(address: Any, labels: Any) -> Place:
+    """A saved place.  Raises one of `core.state_file.BROKEN`."""
+    return text(address), {text(name): text(value) for name, value in labels.items()}

@@ -230,16 +230,6 @@ def _gpu_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
         yield kind, number, held
 
 
-def held_of(*gres: str) -> GpuCounts:
-    """The GPUs by type that `gpu:h200:2(IDX:3-4)` says a job has of a node; of several nodes."""
-    return _counts({kind: number for kind, number, _ in _gpu_items(",".join(gres))})
-
-
-def indices_of(gres: str) -> tuple[int, ...]:
-    """The GPU indices in `gpu:h200:2(IDX:3-4)`."""
-    return tuple(sorted(index for _, _, held in _gpu_items(gres) for index in held))
-
-
 def total(counts: Iterable[tuple[str, int]]) -> int:
     """The number of GPUs of all types."""
     return sum(number for _, number in counts)
@@ -249,26 +239,9 @@ ENDED_STATES = frozenset({
     "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
     "DEADLINE", "OUT_OF_MEMORY",
 })  # fmt: skip
-JOB_STATES = ENDED_STATES | {"PENDING", "RUNNING", "SUSPENDED"}
-"""Base states of jobs."""
-
-JOB_FLAGS = (
-    "COMPLETING", "STAGE_OUT", "CONFIGURING", "EXPEDITING", "POWER_UP_NODE", "RESIZING",
-    "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED",
-    "RESV_DEL_HOLD", "SIGNALING",
-)  # fmt: skip
-"""States that squeue shows instead of the base state; the first that applies wins."""
 
 NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED", "DOWN", "ERROR", "FUTURE", "UNKNOWN"})
 """Base states of nodes."""
-
-NODE_FLAGS = frozenset({
-    "BLOCKED", "CLOUD", "COMPLETING", "DRAIN", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL",
-    "FAIL", "INVALID", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "PERFCTRS", "PLANNED",
-    "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_DRAIN", "POWER_UP",
-    "REBOOT_CANCEL", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "RESUME", "UNDRAIN",
-    "UPDATE",
-})  # fmt: skip
 _FLAG_ALIASES = {
     "MAINT": "MAINTENANCE", "RES": "RESERVED", "REBOOT": "REBOOT_REQUESTED", "REBOOT^":
     "REBOOT_ISSUED", "NO_RESPOND": "NOT_RESPONDING", "NOT RESPONDING": "NOT_RESPONDING",
@@ -333,25 +306,6 @@ def node_state(text: str) -> tuple[str, frozenset[str]]:
         flags.add(flag)
     flags.update(_FLAG_ALIASES.get(flag, flag) for flag in rest if flag)
     return (base if _NAME.fullmatch(base) else "UNKNOWN"), frozenset(map(_bounded, flags))
-
-
-def node_state_of_list(names: Iterable[str]) -> tuple[str, frozenset[str]]:
-    """Base state and flags of a JSON list such as `["IDLE", "DRAIN"]`, in any order."""
-    upper = [name.upper() for name in names]
-    base = next((name for name in upper if name in NODE_STATES), "")
-    if not base:
-        base = next((name for name in upper if name not in NODE_FLAGS), "UNKNOWN")
-    return node_state("+".join([base, *(name for name in upper if name != base)]))
-
-
-def job_state_of_list(names: Iterable[str]) -> str:
-    """The state squeue would show for a JSON list such as `["RUNNING", "COMPLETING"]`."""
-    upper = {name.upper() for name in names}
-    for flag in JOB_FLAGS:
-        if flag in upper:
-            return flag
-    states = sorted(upper & JOB_STATES)
-    return states[0] if states else _bounded(next(iter(sorted(upper)), "UNKNOWN"))
 
 
 @lru_cache(maxsize=4096)
@@ -432,20 +386,3 @@ def reason_class(reason: str) -> str:
         if pattern.search(reason):
             return name
     return "other"
-
-
-_SIGNALS = {2: "INT", 3: "QUIT", 4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 11: "SEGV"}
-_SIGNALS |= {13: "PIPE", 15: "TERM", 24: "XCPU"}
-
-
-def exit_class(code: int, signal: int) -> str:
-    """A bounded name for how a program failed.
-
-    A signal that a shell reports as 128 + n is that signal; `exit_0` is a job that failed without
-    its program saying so (a node, a prolog, a time limit of a step).
-    """
-    if not signal and code > 128:
-        signal, code = code - 128, 0
-    if signal:
-        return f"SIG{_SIGNALS[signal]}" if signal in _SIGNALS else "signal_other"
-    return f"exit_{code}" if code in (0, 1, 2, 126, 127) else "exit_other"

@@ -5,7 +5,6 @@ The helper process touches the mounts, see `canary_child`; this collector shows 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +14,6 @@ from stagewatch.core.collector import Declaration
 from stagewatch.core.config import absolute_path, duration, listing, option, size
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.host.mounts import Mount, mount_of, read_mounts
-
-log = logging.getLogger(__name__)
-
 
 _MOUNT = ("mount",)
 _PHASE = ("mount", "phase")
@@ -109,8 +105,6 @@ class CanaryCollector(JobsCollector):
         super().__init__(jobs, results_for=results_for)
         self._mountinfo = mountinfo
         self._mounts: list[Mount] = []
-        self._trouble: dict[str, str] = {}
-        """What was last told of each directory, empty where its canary has worked since."""
 
     def collect(self) -> Samples:
         """Use memory and the mount table; touch no mount."""
@@ -124,7 +118,6 @@ class CanaryCollector(JobsCollector):
         if state.hung is not None:
             out.add(STUCK, state.hung, name, state.hung_phase)
             out.add(SUCCESS, 0, name)
-            self._log_trouble(name, f"hangs in {state.hung_phase}")
             return
         result = state.fresh(self.results_for)
         if result is None:
@@ -137,23 +130,12 @@ class CanaryCollector(JobsCollector):
         error = result.get("error")
         if error is not None:
             out.add(ERROR, 1, name, error["phase"], error["error"])
-        self._log_trouble(name, f"failed in {error['phase']}: {error['error']}" if error else "")
         if "skipped" in result:
             out.add(SKIPPED, 1, name, result["skipped"])
         else:
             out.add(SUCCESS, int(error is None), name)
         for direction, rate in result.get("bandwidth", {}).items():
             out.add(BANDWIDTH, rate, name, direction)
-
-    def _log_trouble(self, name: str, trouble: str) -> None:
-        """Log the problem of a canary once, and later that it works again."""
-        if trouble == self._trouble.get(name, ""):
-            return
-        self._trouble[name] = trouble
-        if trouble:
-            log.warning("the canary in %s %s", name, trouble)
-        else:
-            log.info("the canary in %s works again", name)
 
 
 def job(directory: Path, options: CanaryOptions) -> JobSpec:

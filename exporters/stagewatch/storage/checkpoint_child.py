@@ -43,50 +43,45 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
 
     Arguments: pattern (a path; a component may hold `{job}` or `*`), max_entries, seconds,
     max_jobs, max_age, verify (whether headers are read).  Result: `jobs`, by name, see
-    `_Look.directory`; `complete`, `entries`, `skipped_jobs`, `unreadable` (directories) and `error`
-    (an errno, if there is nothing to look through at all).
+    `_Look.directory`; `complete`, whether nothing was left out.
     """
     report.phase("scan")
     known: dict[str, Any] = leftover or {}
     until = time.monotonic() + arguments["seconds"]
     look = _Look(arguments["max_entries"], until, verify=arguments.get("verify", False))
     jobs: dict[str, Any] = {}
-    result: dict[str, Any] = {"jobs": jobs, "complete": True, "error": None, "skipped_jobs": 0}
+    complete = True
     oldest = time.time() - arguments["max_age"]
     try:
         directories = look.expand(arguments["pattern"])
         kept = directories[: arguments["max_jobs"]]
-        result["skipped_jobs"] = len(directories) - len(kept)
+        complete = len(directories) == len(kept)
         for job, directory in kept:
             look.allow(arguments["max_entries"] // len(kept))
             try:
                 found = look.directory(directory, known.get(job) or {})
             except _Exhausted:  # one job's crowded directory must not hide those of others
-                result["complete"] = False
+                complete = False
                 continue
             if found is not None and found["modified"] >= oldest:
                 jobs[job] = found
-    except _Exhausted:
-        result["complete"] = False
-    except OSError as error:
-        result["error"] = errno.errorcode.get(error.errno or 0, "EIO")
-    result["entries"] = look.entries
-    result["unreadable"] = look.unreadable
-    report.keep(jobs if result["complete"] else known | jobs)
-    return result
+    except (_Exhausted, OSError):
+        complete = False
+    report.keep(jobs if complete else known | jobs)
+    return {"jobs": jobs, "complete": complete and not look.unreadable}
 
 
 class _Look:
     def __init__(self, max_entries: int, until: float, *, verify: bool = False) -> None:
-        self.entries = 0
-        self.unreadable = 0
+        self.unreadable = False
+        self._looked_at = 0
         self._last_entry = max_entries
         self._until = until
         self._verify = verify
 
     def allow(self, entries: int) -> None:
         """What may be looked at from here on."""
-        self._last_entry = self.entries + entries
+        self._last_entry = self._looked_at + entries
 
     def expand(self, pattern: str) -> list[tuple[str, Path]]:
         """The directories that match a pattern, with their job, the last changed first."""
@@ -217,13 +212,13 @@ class _Look:
         try:
             with os.scandir(directory) as found:
                 for entry in found:
-                    self.entries += 1
-                    if self.entries > self._last_entry or time.monotonic() > self._until:
+                    self._looked_at += 1
+                    if self._looked_at > self._last_entry or time.monotonic() > self._until:
                         raise _Exhausted
                     yield entry
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                self.unreadable += 1
+                self.unreadable = True
 
 
 def _previous(name: str, size: int) -> dict[str, Any]:

@@ -64,28 +64,8 @@ LACKS = gauge(
 )
 COMPLETE = gauge(
     "io_checkpoint_scan_complete",
-    "1 if the last look covered the whole directory, 0 if it ran out of time or entries: then a "
-    "missing checkpoint proves nothing.",
-    _DIRECTORY,
-)
-SKIPPED = gauge(
-    "io_checkpoint_scan_skipped_jobs",
-    "Jobs beyond the limit, the oldest ones: nothing is known about their checkpoints.",
-    _DIRECTORY,
-)
-UNREADABLE = gauge(
-    "io_checkpoint_scan_unreadable",
-    "Directories that the agent may not read: nothing is known about their checkpoints.",
-    _DIRECTORY,
-)
-ERROR = gauge(
-    "io_checkpoint_scan_error",
-    "1 with the errno if the directory could not be read at all.",
-    (*_DIRECTORY, "error"),
-)
-STUCK = gauge(
-    "io_checkpoint_scan_stuck_seconds",
-    "How long looking through the directory has hung, from the deadline on.",
+    "1 if the last look covered the whole directory, 0 if it hangs, cannot be read, or has more "
+    "entries or jobs than are looked at: then a missing checkpoint proves nothing.",
     _DIRECTORY,
 )
 
@@ -139,15 +119,14 @@ class CheckpointsCollector(JobsCollector):
     items = "directory"
 
     def show(self, out: Samples, directory: str, state: JobState) -> None:
-        out.add(STUCK, state.hung, directory)
         result = state.fresh(self.results_for)
+        hangs = state.hung is not None
+        if result is not None or hangs:
+            out.add(
+                COMPLETE, int(result is not None and result["complete"] and not hangs), directory
+            )
         if result is None:
             return
-        out.add(COMPLETE, int(result["complete"] and result["error"] is None), directory)
-        out.add(SKIPPED, result["skipped_jobs"], directory)
-        out.add(UNREADABLE, result["unreadable"], directory)
-        if result["error"] is not None:
-            out.add(ERROR, 1, directory, result["error"])
         for job, found in result["jobs"].items():
             for key, metric in _VALUES.items():
                 out.add(metric, found[key], directory, job)

@@ -7,14 +7,20 @@ those.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
+from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter
-from stagewatch.storage.diskstats import Disk, read_disks
+from stagewatch.host.procfs import number
 
-EXCLUDED_DISKS = r"(loop|ram|zram|fd|sr)\d+"
+EXCLUDED_DISKS = re.compile(r"(loop|ram|zram|fd|sr)\d+")
+SECTOR = 512
+"""Bytes of a sector in /proc/diskstats, whatever the device's own are."""
 
+_OPERATIONS = (("read", 0), ("write", 4), ("discard", 11))
+_BUSY, _FLUSHES = 9, 15
 _PRESSURE = re.compile(r"(some|full) .*\btotal=(\d+)")
 
 _DISK = ("device", "operation")
@@ -47,25 +53,27 @@ DISK_BYTES = counter("io_disk_bytes_total", "Bytes of completed requests.", _DIS
 class IoCollector(Collector):
     """The whole node; `rank_io` has the reads and writes of single ranks."""
 
-    def __init__(self, proc: Path, sys: Path, *, exclude_disks: str = EXCLUDED_DISKS) -> None:
+    def __init__(self, proc: Path, sys: Path) -> None:
         self._proc = proc
         self._sys = sys
-        self._excluded = re.compile(exclude_disks)
 
     def collect(self) -> Samples:
         out = Samples()
-        for (resource, kind), seconds in read_pressure(self._proc).items():
-            out.add(PRESSURE, seconds, resource, kind)
-        for disk in read_disks(self._proc):
-            if self._is_shown(disk.name):
-                _disk(out, disk)
+        out.add_all(PRESSURE, read_pressure(self._proc))
+        try:
+            text = (self._proc / "diskstats").read_text("ascii", "replace")
+        except OSError as error:
+            raise SourceError(f"{self._proc / 'diskstats'}: {error.strerror}") from error
+        for name, numbers in parse_diskstats(text):
+            if self._is_shown(name):
+                _disk(out, name, numbers)
         return out
 
     def _is_shown(self, name: str) -> bool:
         """Whole devices, not partitions: those are not in /sys/block.  It writes `!` for `/` in a
         name."""
         whole = (self._sys / "block" / name.replace("/", "!")).exists()
-        return whole and not self._excluded.fullmatch(name)
+        return whole and not EXCLUDED_DISKS.fullmatch(name)
 
 
 def read_pressure(proc: Path) -> dict[tuple[str, str], float]:
@@ -87,12 +95,33 @@ def read_pressure(proc: Path) -> dict[tuple[str, str], float]:
     return stalled
 
 
-def _disk(out: Samples, disk: Disk) -> None:
-    out.add(DISK_BUSY, disk.busy_seconds, disk.name)
-    for kind, requests in disk.requests.items():
-        out.add(DISK_OPERATIONS, requests.completed, disk.name, kind)
-        out.add(DISK_SECONDS, requests.seconds, disk.name, kind)
-        out.add(DISK_BYTES, requests.bytes, disk.name, kind)
+def parse_diskstats(text: str) -> Iterator[tuple[str, list[int]]]:
+    """Name and numbers of every block device, partitions included, of all lines that can be parsed.
+
+    See https://docs.kernel.org/admin-guide/iostats.html.
+    """
+    for line in text.split("\n"):
+        fields = line.split()
+        try:
+            numbers = [number(field) for field in fields[3:]]
+        except ValueError:
+            continue
+        if len(numbers) > _BUSY:
+            yield fields[2], numbers
+
+
+def _disk(out: Samples, name: str, numbers: list[int]) -> None:
+    out.add(DISK_BUSY, numbers[_BUSY] / 1e3, name)
+    for kind, at in _OPERATIONS:
+        if len(numbers) >= at + 4:
+            completed, _, sectors, milliseconds = numbers[at : at + 4]
+            out.add(DISK_OPERATIONS, completed, name, kind)
+            out.add(DISK_SECONDS, milliseconds / 1e3, name, kind)
+            out.add(DISK_BYTES, sectors * SECTOR, name, kind)
+    if len(numbers) >= _FLUSHES + 2:
+        completed, milliseconds = numbers[_FLUSHES : _FLUSHES + 2]
+        out.add(DISK_OPERATIONS, completed, name, "flush")
+        out.add(DISK_SECONDS, milliseconds / 1e3, name, "flush")
 
 
 SPEC = Declaration(

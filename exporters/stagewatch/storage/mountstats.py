@@ -39,8 +39,6 @@ class Operation:
     bytes_received: int = 0
     rtt_seconds: float = 0.0
     execute_seconds: float = 0.0
-    errors: int | None = None
-    """Replies with an error status; `None` before Linux 5.3, which does not count them."""
 
     @property
     def retransmissions(self) -> int:
@@ -56,8 +54,6 @@ class Operation:
         self.bytes_received += other.bytes_received
         self.rtt_seconds += other.rtt_seconds
         self.execute_seconds += other.execute_seconds
-        if other.errors is not None:
-            self.errors = (self.errors or 0) + other.errors
 
 
 @dataclass(slots=True)
@@ -153,7 +149,7 @@ def _transport(mount: NfsMount, fields: list[str]) -> None:
 
 def _operation(mount: NfsMount, line: str) -> None:
     name, _, rest = line.partition(":")
-    operation = Operation(errors=0) if rest == _UNUSED else _counters(rest)
+    operation = Operation() if rest == _UNUSED else _counters(rest)
     if operation is None:
         return
     known = mount.operations = {} if mount.operations is None else mount.operations
@@ -178,5 +174,4 @@ def _counters(text: str) -> Operation | None:
         received,
         rtt * _MILLISECONDS,
         execute * _MILLISECONDS,
-        numbers[8] if len(numbers) > 8 else None,
     )

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration
-from stagewatch.core.config import listing, option, text
+from stagewatch.core.config import option
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.storage.mountstats import NfsMount, Operation, read_mountstats
 
 OPERATIONS = ("READ", "WRITE", "COMMIT", "OPEN", "GETATTR", "LOOKUP")
+"""Those with series of their own; all others are summed up."""
 OTHER = "other"
 
 _OP = ("mount", "op")
@@ -42,11 +43,6 @@ EXECUTE = counter(
     "Whole time of operations: queue, round trip and everything between.",
     _OP,
 )
-ERRORS = counter(
-    "nfs_operation_errors_total",
-    "Operations that the server answered with an error; absent before Linux 5.3.",
-    _OP,
-)
 RETRANSMISSIONS = counter("nfs_retransmissions_total", "Requests that were retransmitted.", _OP)
 TIMEOUTS = counter("nfs_timeouts_total", "Major timeouts: all retries of a request failed.", _OP)
 SENDS = counter(
@@ -61,11 +57,6 @@ RECEIVES = counter(
 class NfsOptions:
     """Options of the `nfs` collector."""
 
-    operations: tuple[str, ...] = option(
-        OPERATIONS,
-        f"operations with their own series; all others are summed up as {OTHER!r}",
-        parse=listing(text),
-    )
     process: str = option(
         "self",
         "process whose mounts are shown; for another user's process, such as 1, the agent needs "
@@ -81,9 +72,8 @@ class NfsOptions:
 class NfsCollector(Collector):
     """Every NFS mount in one mountstats file, given by its path or an open descriptor."""
 
-    def __init__(self, mountstats: Path | int, *, operations: tuple[str, ...] = OPERATIONS) -> None:
+    def __init__(self, mountstats: Path | int) -> None:
         self._mountstats = mountstats
-        self._operations = frozenset(operations)
 
     def collect(self) -> Samples:
         mounts = read_mountstats(self._mountstats)
@@ -104,9 +94,9 @@ class NfsCollector(Collector):
         if mount.operations is not None:
             other = Operation()
             for op, counters in mount.operations.items():
-                if op in self._operations:
+                if op in OPERATIONS:
                     _operation(out, counters, name, op)
-                elif counters.operations or other.errors is None:
+                else:
                     other.add(counters)
             _operation(out, other, name, OTHER)
 
@@ -116,7 +106,6 @@ def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
     out.add(BYTES, operation.bytes_sent + operation.bytes_received, mount, op)
     out.add(RTT, operation.rtt_seconds, mount, op)
     out.add(EXECUTE, operation.execute_seconds, mount, op)
-    out.add(ERRORS, operation.errors, mount, op)
     out.add(RETRANSMISSIONS, operation.retransmissions, mount, op)
     out.add(TIMEOUTS, operation.timeouts, mount, op)
 

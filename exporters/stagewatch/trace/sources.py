@@ -16,7 +16,7 @@ from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.words import printable
 from stagewatch.faults.markers import Marker, read_markers
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.records import CorruptRecord, Life, RankRecord, Recording, parse
+from stagewatch.ranks.records import CorruptRecord, Life, Recording, parse
 
 MAX_PAGE = 64 << 20
 """Bytes of an agent's page."""
@@ -44,7 +44,11 @@ def this_node(ranks: RankDirectory, fault_dir: Path, name: str) -> Node:
         faults = read_markers(fault_dir)[0]
     except (NoData, SourceError):
         faults = []
-    kept = [_read(copy.record.life, copy) for copy in copies if copy is not None]
+    kept = [
+        _recording(copy.raw, copy.boot_ns, copy.wall_ns, copy.record.life)
+        for copy in copies
+        if copy is not None
+    ]
     return Node(name, tuple(filter(None, kept)), tuple(faults))
 
 
@@ -80,19 +84,15 @@ def _recordings(ranks: list[dict[str, Any]]) -> Iterator[Recording]:
     for one in ranks:
         raw = base64.b64decode(one["file"], validate=True)
         boot, wall = state_file.whole(one["boot_ns"]), state_file.whole(one["wall_ns"])
-        try:
-            record = parse(raw)
-        except CorruptRecord:
-            continue
-        recording = _read(Life(one["life"]), Recording(record, raw, boot, wall))
+        recording = _recording(raw, boot, wall, Life(one["life"]))
         if recording is not None:
             yield recording
 
 
-def _read(life: Life, copy: Recording) -> Recording | None:
-    """The copy with the record from the moment when its events were copied."""
+def _recording(raw: bytes, boot_ns: int, wall_ns: int, life: Life) -> Recording | None:
+    """A copy with the record from the moment when its events were copied."""
     try:
-        record: RankRecord = parse(copy.raw)
+        record = parse(raw)
     except CorruptRecord:
         return None
-    return dataclasses.replace(copy, record=dataclasses.replace(record, life=life))
+    return Recording(dataclasses.replace(record, life=life), raw, boot_ns, wall_ns)

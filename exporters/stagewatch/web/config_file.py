@@ -30,13 +30,6 @@ _CLIENT_AUTH = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
-_HEADERS: Mapping[str, tuple[str, ...]] = {
-    "Content-Security-Policy": (),
-    "Strict-Transport-Security": (),
-    "X-Content-Type-Options": ("nosniff",),
-    "X-Frame-Options": ("deny", "sameorigin"),
-    "X-XSS-Protection": (),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,6 @@ class TLSConfig:
     client_auth_type: ssl.VerifyMode = ssl.CERT_NONE
     client_allowed_sans: tuple[str, ...] = ()
     min_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
-    max_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -64,7 +56,6 @@ class WebConfig:
     tls: TLSConfig | None = None
     users: Mapping[str, bytes] = field(default_factory=dict)
     """bcrypt hashes by user name; without users, nobody needs a password."""
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_web_config(file: Path) -> WebConfig:
@@ -82,12 +73,11 @@ def read_web_config(file: Path) -> WebConfig:
         problem = " ".join(str(error).split())
         raise ConfigError(f"--web-config {file}: not valid YAML: {problem}") from error
     reader = _Reader(file)
-    top = reader.table("", content, ("tls_server_config", "http_server_config", "basic_auth_users"))
+    top = reader.table("", content, ("tls_server_config", "basic_auth_users"))
     tls = top.get("tls_server_config")
     return WebConfig(
         tls=reader.tls(tls) if tls is not None else None,
         users=reader.users(top.get("basic_auth_users")),
-        headers=reader.headers(top.get("http_server_config")),
     )
 
 
@@ -140,10 +130,7 @@ class _Reader:
                 "goes together with client_auth_type RequireAndVerifyClientCert",
             )
         lowest = self._choice(table, "min_version", _VERSIONS, "TLS12")
-        highest = self._choice(table, "max_version", _VERSIONS, "TLS13")
-        if lowest > highest:
-            raise self.wrong(f"{key}.min_version", "is above max_version")
-        return TLSConfig(certificate, private, authority, mode, tuple(names), lowest, highest)
+        return TLSConfig(certificate, private, authority, mode, tuple(names), lowest)
 
     def users(self, value: Any) -> Mapping[str, bytes]:
         key = "basic_auth_users"
@@ -167,18 +154,6 @@ class _Reader:
             except ImportError as error:
                 raise self.wrong(key, f"needs bcrypt: {_EXTRA}") from error
         return users
-
-    def headers(self, value: Any) -> Mapping[str, str]:
-        key = "http_server_config"
-        table = self.table(key, value, ("http2", "headers"))  # HTTP/1.1 is all there is
-        headers = self.table(f"{key}.headers", table.get("headers"), _HEADERS)
-        for name, text in headers.items():
-            accepted = _HEADERS[name]
-            if not isinstance(text, str) or not text.isprintable() or not text.isascii():
-                raise self.wrong(f"{key}.headers.{name}", "must be one line of ASCII")
-            if accepted and text not in accepted:
-                raise self.wrong(f"{key}.headers.{name}", f"must be {' or '.join(accepted)}")
-        return {name: text for name, text in headers.items() if text}
 
     def _path(self, table: Mapping[str, Any], name: str) -> Path | None:
         """A file; relative names are relative to the directory of the web-config file."""

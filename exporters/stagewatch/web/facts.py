@@ -17,7 +17,6 @@ from stagewatch.core.collector import Page
 from stagewatch.core.findings import Finding
 from stagewatch.core.runner import Job, Runner
 from stagewatch.core.words import duration
-from stagewatch.web.cluster import ClusterFacts, cluster_of
 from stagewatch.web.series import Key, Series, key_of, natural
 
 WARM_CELSIUS = 75.0
@@ -226,7 +225,6 @@ class NodeFacts:
     gpus: Subject[GPU] | None
     faults: Subject[Fault] | None
     collectors: Sequence[CollectorState]
-    cluster: ClusterFacts | None = None
     findings: Sequence[Finding] | None = None
     """What is wrong with the jobs; None where nobody judges them."""
     judged: bool = False
@@ -335,7 +333,6 @@ def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
         _subject(jobs, _gpus(series, sources.gpu_histories()), "gpus"),
         _subject(jobs, _faults(series), "faults"),
         [_collector(job) for job in jobs],
-        cluster_of(series) if any(job.page == "cluster" for job in jobs) else None,
         findings,
         sources.findings is not None and any(job.page == "verdicts" for job in jobs),
         _jobs(ranks, findings or ()),

@@ -54,9 +54,9 @@ class Response:
     held: object = None
     """What lives as long as somebody sends this response, also with other headers."""
 
-    def encode(self, *, keep_alive: bool, head_only: bool) -> bytes:
-        """All bytes to send; `head_only` for HEAD, whose headers are those of GET."""
-        return self.head(keep_alive=keep_alive) + (b"" if head_only else self.body)
+    def last(self) -> bytes:
+        """All bytes of a response behind which the connection ends."""
+        return self.head(keep_alive=False) + self.body
 
     def head(self, *, keep_alive: bool) -> bytes:
         """Those in front of the body."""

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NoReturn
@@ -95,10 +95,7 @@ class WebSecurity:
                 return plain(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": "5"})
             if not allowed:
                 return plain(HTTPStatus.UNAUTHORIZED, "a user and password are needed", _CHALLENGE)
-        response = make(request)
-        if not config.headers:
-            return response
-        return replace(response, headers={**response.headers, **config.headers})
+        return make(request)
 
     def _look(self) -> None:
         """Load changed files; one thread checks, the others use the current state."""
@@ -148,7 +145,6 @@ def _make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = tls.min_version
-    context.maximum_version = tls.max_version
     for needed in tls.files:
         try:
             needed.open("rb").close()

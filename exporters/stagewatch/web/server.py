@@ -40,9 +40,7 @@ _REASONS = {
     errno.EADDRNOTAVAIL: "no interface of this machine has that address",
     errno.EACCES: "no permission; ports below 1024 need CAP_NET_BIND_SERVICE",
 }
-_BUSY = plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", {"Retry-After": "1"}).encode(
-    keep_alive=False, head_only=False
-)
+_BUSY = plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", {"Retry-After": "1"}).last()
 
 
 class HTTPServer:
@@ -193,7 +191,7 @@ class HTTPServer:
                 connection.answered()
         except Refused as refusal:
             response = plain(refusal.status, str(refusal))
-            connection.refuse(response.encode(keep_alive=False, head_only=False))
+            connection.refuse(response.last())
         except OSError as error:  # gone, too slow, or a failed handshake: the client's affair
             log.debug("connection ended: %s", error)
         except Exception as error:

@@ -57,7 +57,7 @@ scrape_configs:
 TARGET = '      - {{targets: ["{address}"], labels: {{cluster: demo, node: {node}}}}}\n'
 COLLECTORS = ("stages", "ranks", "faults")
 INTERVALS = {
-    **{f"collector.slurm-{name}.interval": "1s" for name in ("queue", "nodes", "accounting")},
+    **{f"collector.slurm-{name}.interval": "1s" for name in ("queue", "nodes")},
     **{f"collector.slurm-{name}.interval": "1s" for name in ("events", "jobs", "controller")},
     "collector.slurm-holdings.interval": "1s",
     "collector.slurm-sources.interval": "500ms",

@@ -118,7 +118,7 @@ def controller_killed(story: Story) -> None:
 
 def _counters(story: Story) -> dict[str, float]:
     """What counts ends and failures; none of it may change while nothing happens."""
-    names = '__name__=~"slurm_(jobs_ended|jobs_failed|job_requeues|node_failures)_total"'
+    names = '__name__=~"slurm_(jobs_ended|job_requeues|node_failures)_total"'
     return {
         str(sorted(each.labels.items())): each.value for each in story.query(f"{{{names}}} > 0")
     }

@@ -214,16 +214,3 @@ def _accepts(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-class Rest:
-    """slurmrestd for one cluster, on a Unix socket; it refuses to run as root."""
-
-    def __init__(self, daemons: Daemons, env: Mapping[str, str], directory: Path) -> None:
-        directory.chmod(0o777)
-        self.socket = directory / "slurmrestd.socket"
-        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        plugins = ["-a", "rest_auth/local", "-s", "v0.0.38,dbv0.0.38,v0.0.37"]
-        argv = [*nobody, "slurmrestd", *plugins, f"unix:{self.socket}"]
-        daemons.start("slurmrestd", argv, env)
-        wait_for(self.socket.exists, f"slurmrestd's socket: {daemons.log('slurmrestd')}")

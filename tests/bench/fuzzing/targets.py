@@ -34,7 +34,7 @@ from stagewatch.slurm import discovery
 from stagewatch.slurm.events.jobs import JobLedger
 from stagewatch.slurm.events.nodes import NodeLedger
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
-from stagewatch.storage.diskstats import parse_diskstats
+from stagewatch.storage.io import parse_diskstats
 from stagewatch.storage.mountstats import parse_mountstats
 from stagewatch.web.message import Refused, parse_head
 from tests.bench.fuzzing import answers, slurm
@@ -124,7 +124,7 @@ INCIDENT = (
     ).encode(),
 )
 DISCOVERY = (
-    json.dumps({"ada": [["n1", "n1:9470", ["gpu"], "IDLE", ["DRAIN"], ["h100"]]]}).encode(),
+    json.dumps({"ada": [["n1", {"node": "n1", "__meta_slurm_flags": ",DRAIN,"}]]}).encode(),
 )
 CGROUPS = (
     b"/system.slice/slurmstepd.scope/job_42/step_0/user/task_0",
@@ -250,12 +250,12 @@ def _targets(home: Path) -> list[Target]:
 
 def _targets_of_prometheus(data: bytes) -> None:
     for saved in parse(data)["ada"]:
-        discovery._from_json(saved)
+        discovery.read_place(*saved)
 
 
 def state_files() -> tuple[tuple[bytes, ...], ...]:
     """What the agents save."""
-    state = kernel_log.KmsgState("b", 7, 1, nfs={"fs": kernel_log.NfsServer(1.0, 2)})
+    state = kernel_log.KmsgState("b", 7, nfs={"fs": 1.0})
     state.kills["cgroup", "7", "train", "0"] = kernel_log.Count(2, 1.5)
     jobs, nodes = JobLedger(1.0).dump(), NodeLedger(1.0).dump()
     contents = (kernel_log.dump(state), jobs, nodes)

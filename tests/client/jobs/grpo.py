@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import stagewatch
-from tests.client.jobs.tiny import tiny_tokenizer
+from tests.client.jobs.tiny import tiny_model, tiny_tokenizer
 
 STEPS = 4
 ACCUMULATION = 2
@@ -26,7 +26,6 @@ def main(when: str) -> None:
         stagewatch.install("trl")
     import torch
     from datasets import Dataset
-    from transformers import LlamaConfig, LlamaForCausalLM
     from trl import GRPOConfig, GRPOTrainer
 
     if when == "after":
@@ -37,21 +36,7 @@ def main(when: str) -> None:
     here = Path.cwd()
     directory = Path(os.environ["STAGEWATCH_DIR"])
     tokenizer = tiny_tokenizer()
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=32,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            max_position_embeddings=64,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=1,
-        )
-    )
-    model.save_pretrained(here / "model")  # a KL term loads its reference from disk
+    tiny_model().save_pretrained(here / "model")  # a KL term loads its reference from disk
     tokenizer.save_pretrained(here / "model")
     seen: list[tuple[str, str, int | None]] = []
 

@@ -35,13 +35,6 @@ def sub_group(torch: Any, dist: Any) -> None:
     dist.barrier()
 
 
-def barrier(torch: Any, dist: Any) -> None:
-    """Rank 0 skips a barrier."""
-    dist.barrier()
-    if RANK:
-        dist.barrier()
-
-
 def backward(torch: Any, dist: Any) -> None:
     """Rank 1 skips its third backward and computes something else."""
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
@@ -77,7 +70,7 @@ def rendezvous(torch: Any, dist: Any) -> None:
     """Everybody is there: nothing more to do."""
 
 
-SCENARIOS = (mismatch, sub_group, barrier, backward, pipeline, asynchronous, rendezvous)
+SCENARIOS = (mismatch, sub_group, backward, pipeline, asynchronous, rendezvous)
 
 
 def main(scenario: str, init_file: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import stagewatch
-from tests.client.jobs.tiny import tiny_tokenizer
+from tests.client.jobs.tiny import tiny_model, tiny_tokenizer
 
 GOOD_STEPS = 3
 
@@ -23,22 +23,12 @@ def main() -> None:
     stagewatch.install("trl")
     import torch
     from datasets import Dataset
-    from transformers import LlamaConfig, LlamaForCausalLM
     from trl import SFTConfig, SFTTrainer
 
     from tests.client.hooking import completed, record
 
     directory = Path(os.environ["STAGEWATCH_DIR"])
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=32,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-        )
-    )
+    model = tiny_model()
     passes: list[Any] = []
 
     def in_backward(_: Any) -> None:

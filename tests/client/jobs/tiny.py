@@ -1,4 +1,4 @@
-"""A tokenizer that needs no download; imports nothing of stagewatch."""
+"""A model and a tokenizer that need no download; imports nothing of stagewatch."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ def tiny_tokenizer() -> Any:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
     )
+
+
+def tiny_model() -> Any:
+    """A random model for these words."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, **tokens, max_position_embeddings=64))

@@ -60,7 +60,6 @@ def test_memory_of_a_gpu_is_held_until_the_fault_ends(injector: Injector, cuda: 
     ("flags", "problem"),
     [
         (("--target=0", "--size=2GiB"), "1024 MiB are free on the GPU"),
-        (("--target=0", "--size=900MiB", "--leave=200MiB"), "to be left (--leave)"),
         (("--target=7", "--size=1MiB"), "CUDA_ERROR_INVALID_DEVICE"),
     ],
 )

@@ -11,10 +11,7 @@ from tests.ranks.waits.test_pipes import Start
 
 CALLS = {
     "wait4": "os.waitpid(children[0], 0)",
-    "wait4 of any": "os.wait()",
-    "waitid": "os.waitid(os.P_PID, children[0], os.WEXITED)",
     "waitid of any": "os.waitid(os.P_ALL, 0, os.WEXITED)",
-    "waitid of a pidfd": "os.waitid(os.P_PIDFD, os.pidfd_open(children[0]), os.WEXITED)",
     "poll of a pidfd": """
 import select
 poll = select.poll()

@@ -19,11 +19,6 @@ def waiting(pid: int, *targets: int, mode: Mode = Mode.ALL, thread: int = 0) -> 
 W, S = State.WAITING, State.SLEEPING
 
 
-def test_a_chain_ends_at_who_waits_for_nobody() -> None:
-    found = ends(look({1: W, 2: W, 3: S}, waiting(1, 2), waiting(2, 3)), [1])
-    assert found.pids == (3,)
-
-
 def test_of_several_holders_those_that_wait_in_turn_are_not_blamed() -> None:
     queue = look(
         {1: W, 2: W, 3: S, 4: W},
@@ -33,16 +28,6 @@ def test_of_several_holders_those_that_wait_in_turn_are_not_blamed() -> None:
     )
     assert ends(queue, [1]).pids == (3,)
     assert ends(queue, [1, 2, 4]).pids == (3,)
-
-
-def test_a_circle_has_no_end() -> None:
-    assert ends(look({1: W, 2: W}, waiting(1, 2), waiting(2, 1)), [1, 2]).pids == ()
-
-
-def test_who_waits_for_somebody_unseen_is_no_end() -> None:
-    wait = Wait(2, 2, Kind.OTHER, "pipe_read", 2.0, unseen=True)
-    found = ends(look({1: W, 2: W}, waiting(1, 2), wait), [1])
-    assert (found.pids, found.unseen) == ((), (2,))
 
 
 def test_a_thread_within_counts_where_the_main_one_waits_for_it() -> None:

@@ -12,9 +12,6 @@ from tests.ranks.waits.test_pipes import Start
 LOCKS = {
     "flock": "fcntl.flock(file, fcntl.LOCK_EX)",
     "fcntl": "fcntl.lockf(file, fcntl.LOCK_EX)",
-    "fcntl of the open file": (
-        "fcntl.fcntl(file, 38, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 0, 0))"
-    ),
 }
 
 PROGRAM = code("""

@@ -9,7 +9,6 @@ import pytest
 
 from stagewatch.ranks.waits.holders import MAX_DESCRIPTORS
 from stagewatch.ranks.waits.model import State, Waiting
-from stagewatch.ranks.waits.threads import MAX_THREADS
 from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
@@ -72,18 +71,6 @@ def test_a_name_that_lies_stays_on_its_line(program: Start, settled: Settled) ->
     assert ends(look, [waiter]).pids == (holder,)
 
 
-def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Looking) -> None:
-    me = program(
-        code("""
-        say("me")
-        while True:
-            os.waitpid(fork(lambda: None), 0)
-        """)
-    )["me"]
-    for _ in range(3):
-        assert me in waits.look([me]).processes
-
-
 def test_a_child_that_is_killed_costs_a_line(waits: Looking) -> None:
     waits.look([])
     child = waits._child.pid
@@ -93,21 +80,3 @@ def test_a_child_that_is_killed_costs_a_line(waits: Looking) -> None:
     if look.processes[os.getpid()].state is State.UNKNOWN:
         assert "the reader of waits" in look.left_out[0]
     waits.rest()
-
-
-def test_thousands_of_threads(program: Start, settled: Settled) -> None:
-    me = program(
-        code("""
-        threading.stack_size(65536)
-        lock = threading.Lock()
-        lock.acquire()
-        for _ in range(2000):
-            threading.Thread(target=lock.acquire, daemon=True).start()
-        say("me")
-        sleep()
-        """)
-    )["me"]
-    look = settled(me, until=lambda look: look.processes[me].state is State.SLEEPING)
-    assert look.processes[me].threads == 2001
-    assert look.processes[me].lacking == (f"its threads beyond the first {MAX_THREADS}",)
-    assert len(look.of(me)) == 2

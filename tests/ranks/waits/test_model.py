@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagewatch.core.state_file import BROKEN
@@ -46,15 +45,11 @@ def test_what_is_written_is_read_again() -> None:
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=3,
 )
 
 
-@given(st.sampled_from(["processes", "waits", "connections", "seconds", "left_out"]), _JSON)
-def test_anything_else_is_refused_or_a_look(name: str, value: Any) -> None:
-    with contextlib.suppress(BROKEN):
-        assert isinstance(from_json(as_json(LOOK) | {name: value}), Waiting)
-
-
+@settings(max_examples=40)
 @given(st.sampled_from(["processes", "waits"]), st.data())
 def test_a_field_that_is_something_else_is_refused_or_a_look(
     kind: str, data: st.DataObject

@@ -8,7 +8,6 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.waits.naming import name_of, shortened
-from tests.running import Python
 
 
 @pytest.mark.parametrize(
@@ -16,7 +15,6 @@ from tests.running import Python
     [
         (["/usr/bin/python3", "-m", "vllm", "serve"], "python3 -m vllm serve"),
         (["vllm", "--api-key", "sk-123", "--port", "80"], "vllm --api-key ... --port 80"),
-        (["vllm", "--api-key=sk-123", "--port=80"], "vllm --api-key=... --port=80"),
         (["x", "HF_TOKEN=hf_abc"], "x HF_TOKEN=..."),
         (["x", "redis://me:pass@host:1/0"], "x redis://host:1/0"),
         (["x", "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5"], "x ..."),
@@ -31,22 +29,11 @@ def test_a_command_line_is_short_and_without_secrets(words: list[str], told: str
     assert shortened(cmdline) == told
 
 
-def test_the_environment_tells_the_job(python: Python) -> None:
-    script = python("print('ready'); import time; time.sleep(600)", SLURM_JOB_ID="540")
-    script.said("ready")
-    name = name_of(Procfs(), script.pid, 0)
-    assert name.job == "540"
-    assert name.arguments.startswith("python")
-    assert not name.lacking
-
-
 @pytest.mark.parametrize(
     ("cgroup", "container", "job"),
     [
         (f"0::/system.slice/docker-{'ab' * 32}.scope", "abababababab", "7"),
-        (f"0::/kubepods/burstable/pod1/cri-containerd-{'cd' * 32}.scope", "cdcdcdcdcdcd", "7"),
         ("0::/system.slice/slurmstepd.scope/job_540/step_0/user/task_0", "", "540"),
-        ("0::/user.slice", "", "7"),
     ],
 )
 def test_control_groups_tell_the_container_and_slurms_job(

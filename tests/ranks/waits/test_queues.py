@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from stagewatch.ranks.waits.model import State
 from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Settled
@@ -21,7 +19,7 @@ QUEUES = code("""
                 sleep()
             done.put(item)
     if __name__ == "__main__":
-        context = multiprocessing.get_context(sys.argv[1])
+        context = multiprocessing.get_context("spawn")
         todo, done, stuck = context.Queue(), context.Queue(), context.Event()
         workers = [
             context.Process(target=worker, args=(todo, done, stuck, number), daemon=True)
@@ -38,55 +36,9 @@ QUEUES = code("""
 """)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_the_worker_of_a_queue_that_does_not_answer(
-    program: Start, settled: Settled, method: str
-) -> None:
-    running = program(QUEUES, method)
+def test_the_worker_of_a_queue_that_does_not_answer(program: Start, settled: Settled) -> None:
+    running = program(QUEUES)
     trainer, *workers = (running[name] for name in ("trainer", "worker0", "worker1", "worker2"))
     look = settled(trainer, until=lambda look: ends(look, [trainer]).pids == (workers[1],))
     assert look.processes[workers[1]].state is State.SLEEPING
     assert {look.processes[pid].state for pid in (workers[0], workers[2])} == {State.WAITING}
-
-
-POOL = code("""
-    import concurrent.futures, multiprocessing
-    def work(number):
-        if number == 3:
-            say("stuck")
-            sleep()
-        return number
-    if __name__ == "__main__":
-        say("trainer")
-        context = multiprocessing.get_context("fork")
-        with concurrent.futures.ProcessPoolExecutor(3, mp_context=context) as pool:
-            print(list(pool.map(work, range(8))))
-""")
-
-
-def test_the_worker_of_a_pool_that_does_not_answer(program: Start, settled: Settled) -> None:
-    running = program(POOL)
-    trainer, stuck = running["trainer"], running["stuck"]
-    settled(trainer, until=lambda look: ends(look, [trainer]).pids == (stuck,))
-
-
-MANAGER = code("""
-    import multiprocessing
-    def work(queue):
-        say("worker")
-        sleep()
-    if __name__ == "__main__":
-        context = multiprocessing.get_context("fork")
-        manager = context.Manager()
-        say("manager", manager._process.pid)
-        queue = manager.Queue()
-        context.Process(target=work, args=(queue,), daemon=True).start()
-        say("trainer")
-        queue.get()
-""")
-
-
-def test_a_manager_is_waited_for(program: Start, settled: Settled) -> None:
-    running = program(MANAGER)
-    trainer, manager = running["trainer"], running["manager"]
-    settled(trainer, until=lambda look: ends(look, [trainer]).pids == (manager,))

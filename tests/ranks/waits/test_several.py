@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import select
-from collections.abc import Iterator
-
 import pytest
 
 from stagewatch.ranks.waits.model import Connection, Kind, Mode
@@ -44,8 +41,7 @@ TWO_PIPES = code("""
 """)
 
 
-@pytest.mark.parametrize("again", [(), ("again",)])
-@pytest.mark.parametrize("call", ["poll", "epoll"])
+@pytest.mark.parametrize(("call", "again"), [("poll", ()), ("epoll", ("again",))])
 def test_a_waiter_waits_for_any_of_the_descriptors(
     program: Start, settled: Settled, call: str, again: tuple[str, ...]
 ) -> None:
@@ -163,9 +159,3 @@ def test_a_server_waits_for_anybody() -> None:
 def test_a_server_that_has_asked_another_waits_for_that() -> None:
     ends = [LISTENING, connected(1, owed=True, accepted=True), connected(2, owed=True)]
     assert choose(ends).pids == {2}
-
-
-@pytest.fixture
-def epoll() -> Iterator[select.epoll]:
-    with select.epoll() as found:
-        yield found

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from stagewatch.ranks.waits.model import Kind, Mode, State
+from stagewatch.ranks.waits.model import State
 from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
@@ -40,14 +40,6 @@ def test_the_state_of_a_process(program: Start, settled: Settled, does: str) -> 
     settled(me, states={me: state})
 
 
-def test_who_accepts_waits_for_anybody(program: Start, settled: Settled) -> None:
-    me = program(code("s = socket.create_server(('127.0.0.1', 0)); say('me'); s.accept()"))["me"]
-    (wait,) = settled(me, until=lambda look: look.of(me)).of(me)
-    assert (wait.kind, wait.mode, wait.targets) == (Kind.ACCEPT, Mode.ANYBODY, ())
-    assert not wait.outward
-    assert wait.witness.startswith("waits for whoever connects to port ")
-
-
 def test_a_stopped_process_and_a_zombie(program: Start, settled: Settled) -> None:
     running = program(
         code("""
@@ -62,39 +54,6 @@ def test_a_stopped_process_and_a_zombie(program: Start, settled: Settled) -> Non
     look = settled(stopped, zombie, states={zombie: State.ZOMBIE, stopped: State.STOPPED})
     assert look.of(stopped) == ()
     os.kill(stopped, signal.SIGCONT)
-
-
-def test_a_process_that_has_ended_is_gone(program: Start, waits: Looking) -> None:
-    running = program(code("say('me'); sleep()"))
-    me = running["me"]
-    look = waits.look([me])
-    start = look.processes[me].start
-    running.script.kill()
-    assert waits.look([me]).processes[me].state is State.GONE
-    assert (
-        waits.look([os.getpid()], starts={os.getpid(): start}).processes[os.getpid()].state
-        is State.GONE
-    ), "another process has got its number"
-
-
-def test_what_moves_between_the_looks_does_not_wait(program: Start, settled: Settled) -> None:
-    running = program(
-        code("""
-        r, w = os.pipe()
-        def work():
-            total = 0
-            while True:
-                os.write(w, b"x")
-                total += sum(range(20000))
-        say("worker", fork(work))
-        say("reader")
-        while True:
-            os.read(r, 1)
-            sum(range(20000))
-        """)
-    )
-    reader = running["reader"]
-    settled(reader, states={reader: State.RUNNING})
 
 
 def test_the_thread_that_counts_may_be_another(program: Start, waits: Looking) -> None:

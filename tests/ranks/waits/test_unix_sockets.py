@@ -34,11 +34,8 @@ SERVER = code("""
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen(5)
-    accepts = "accepts" in sys.argv
     def serve():
         say("server")
-        if not accepts:
-            sleep()
         while True:
             connection, _ = server.accept()
             threading.Thread(target=answer, args=(connection,)).start()
@@ -53,29 +50,20 @@ SERVER = code("""
         sleep()
     fork(serve)
     server.close()
-    if accepts:
-        def idle():
-            client = socket.socket(socket.AF_UNIX)
-            client.connect(path)
-            sleep()
-        say("idle", fork(idle))
+    def idle():
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(path)
+        sleep()
+    say("idle", fork(idle))
     say("client")
     ask(b"?")
 """)
 
 
-def test_a_server_that_does_not_accept_is_waited_for(program: Start, settled: Settled) -> None:
-    running = program(SERVER)
-    client, server = running["client"], running["server"]
-    (wait,) = settled(client, until=lambda look: look.of(client)).of(client)
-    assert wait.targets == (server,)
-    assert wait.witness == f"reads a Unix socket that pid {server} has not accepted"
-
-
 def test_a_server_that_owes_an_answer_is_not_excused_by_an_idle_client(
     program: Start, settled: Settled
 ) -> None:
-    running = program(SERVER, "accepts")
+    running = program(SERVER)
     client, server, idle = running["client"], running["server"], running["idle"]
     look = settled(client, until=lambda look: look.of(client) and look.of(server))
     modes = {wait.mode for wait in look.of(server) if idle in wait.targets}

@@ -45,9 +45,11 @@ def test_output_comes_back_and_the_environment_is_known(
     monkeypatch.setenv("SQUEUE_FORMAT", "%all")
     monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
     monkeypatch.setenv("SLURM_CONF", "/kept")
+    monkeypatch.setenv("SLURM_JWT", "token")
     found = slurm_runner().run([script(commands, "squeue", "env; printf '\\377'")], 10)
     lines = set(found.split(b"\n"))
-    assert {b"SLURM_TIME_FORMAT=%s", b"SLURM_BITSTR_LEN=0", b"SLURM_CONF=/kept", b"\xff"} <= lines
+    assert {b"SLURM_TIME_FORMAT=%s", b"SLURM_BITSTR_LEN=0", b"\xff"} <= lines
+    assert {b"SLURM_CONF=/kept", b"SLURM_JWT=token"} <= lines
     assert not [line for line in lines if line.startswith((b"SQUEUE_", b"SLURM_CLUSTERS"))]
 
 

@@ -15,7 +15,6 @@ from stagewatch.client.hooks.patching import (
     Plan,
     answered,
     class_in,
-    reported,
     with_stage,
     within,
 )
@@ -107,10 +106,11 @@ def _scopes(module: ModuleType, patches: Patches) -> None:
     def step(*_: Any, args: Any = None, **__: Any) -> Any:
         return args.get("global_step") if args else None
 
-    for name in ("trace_scope", "atrace_scope"):
-        patches.plan(module, name, with_stage(NAMES, step), "name", "args")
-    for name in ("trace_session_phase", "atrace_session_phase"):
-        patches.plan(module, name, with_stage(NAMES), "phase")
+    for name, awaited in (("trace", False), ("atrace", True)):
+        scope = with_stage(NAMES, step, asynchronous=awaited)
+        patches.plan(module, f"{name}_scope", scope, "name", "args")
+        phase = with_stage(NAMES, asynchronous=awaited)
+        patches.plan(module, f"{name}_session_phase", phase, "phase")
 
 
 def _timings(module: ModuleType, patches: Patches) -> None:
@@ -141,14 +141,8 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
             tokens, samples = int(mask.sum()), len(mask)
             count(NAMES, stage="rollout", own="generate", samples=samples, tokens=tokens)
 
-    def batch(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            batch = _begin(self, Batch())
-            result = original(self, *args, **kwargs)
-            batch.close()
-            return result
-
-        return wrapped
+    def batch(self: Any, *_: Any, **__: Any) -> Batch:
+        return _begin(self, Batch())
 
     def waiting(_: Any, self: Any, *__: Any, **___: Any) -> None:
         waits = len(self._pending_results) + self.runner.get_output_queue_size()
@@ -156,7 +150,7 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
 
     executor = getattr(module, "WorkflowExecutor", None)
     patches.plan_extra(executor, "_create_workflow_task", create, "pending_task")
-    patches.plan_extra(executor, "rollout_batch", batch)
+    patches.plan_extra(executor, "rollout_batch", within(batch))
     dispatcher = getattr(module, "BatchTaskDispatcher", None)
     patches.plan_extra(dispatcher, "wait_results", answered(waiting))
 
@@ -231,7 +225,7 @@ def _statistics(module: ModuleType, patches: Patches) -> None:
                 count(NAMES, samples=samples, tokens=tokens)
 
     logger = class_in(module, "StatsLogger")
-    patches.plan(logger, "commit", reported(commit), "epoch", "step", "global_step", "data")
+    patches.plan(logger, "commit", within(commit), "epoch", "step", "global_step", "data")
 
 
 MODULES = {

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.batches import Batch, Sample
+from stagewatch.client.hooks.batches import Sample
 from stagewatch.client.hooks.patching import Patches, Plan, answered, class_in, plan_timer, within
-from stagewatch.client.hooks.slime import generated, plan_rewards, updated
-from stagewatch.client.hooks.span import Names, Span, by_stage, count, record_value
+from stagewatch.client.hooks.slime import of_function, plan_rewards, rollout, updated
+from stagewatch.client.hooks.span import Names, by_stage, count, record_value
 
 NAMES = Names(
     "miles",
@@ -42,38 +42,15 @@ def _timer(module: ModuleType, patches: Patches) -> None:
     plan_timer(patches, class_in(module, "Timer"), NAMES, start="start", stop="end")
 
 
-def _of_function(_: Any, __: Any, rollout_id: Any, *___: Any, evaluation: bool) -> tuple[bool, Any]:
-    """Whether `call_rollout_fn(fn, args, rollout_id, data_source, evaluation=...)` evaluates, and
-    the number of the rollout."""
-    return evaluation, rollout_id
-
-
 def _of_class(_: Any, input: Any) -> tuple[bool, Any]:
-    """The same for `call_rollout_function(fn, input)`."""
+    """Of `call_rollout_function(fn, input)`."""
     return input.evaluation, input.rollout_id
 
 
 def _rollouts(name: str, asked: Callable[..., tuple[bool, Any]]) -> Plan:
-    """Plans to record a rollout and measure its batch; the manager calls it by `name`.
-
-    If the manager's timer has opened the stage already, this is a part of it.
-    """
-
-    def stage(*arguments: Any, **named: Any) -> Span:
-        evaluation, rollout_id = asked(*arguments, **named)
-        return Span(NAMES, "eval_rollout" if evaluation else "rollout", rollout_id)
-
-    def batch(*arguments: Any, **named: Any) -> Batch | None:
-        return None if asked(*arguments, **named)[0] else Batch()
-
-    def report(output: Any, *arguments: Any, **named: Any) -> None:
-        if not asked(*arguments, **named)[0]:
-            generated(NAMES, output)
-
-    def call(original: Callable[..., Any]) -> Callable[..., Any]:
-        return within(stage)(within(batch)(answered(report)(original)))
-
-    return lambda module, patches: patches.plan_extra(module, name, call, "fn")
+    """Plans to record what the manager calls by this name."""
+    recorded = rollout(NAMES, asked, ("rollout", "eval_rollout"))
+    return lambda module, patches: patches.plan_extra(module, name, recorded, "fn")
 
 
 def _samples(module: ModuleType, patches: Patches) -> None:
@@ -117,7 +94,7 @@ def _data(module: ModuleType, patches: Patches) -> None:
 
 MODULES = {
     "miles.utils.timer": _timer,
-    "miles.rollout.base_types": _rollouts("call_rollout_fn", _of_function),
+    "miles.rollout.base_types": _rollouts("call_rollout_fn", of_function),
     "miles.rollout.inference_rollout.compatibility": _rollouts("call_rollout_function", _of_class),
     "miles.rollout.inference_rollout.inference_rollout_common": _samples,
     "miles.rollout.sglang_rollout": _samples,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.patching import Patches, class_in, plan_timer, reported
+from stagewatch.client.hooks.patching import Patches, class_in, plan_timer, within
 from stagewatch.client.hooks.span import Names, by_stage, mark, publish
 
 NAMES = Names(
@@ -76,7 +76,7 @@ def _logger(module: ModuleType, patches: Patches) -> None:
             publish(NAMES, metrics)
 
     logger = class_in(module, "Logger")
-    patches.plan(logger, "log_metrics", reported(log), "metrics", "step", "prefix")
+    patches.plan(logger, "log_metrics", within(log), "metrics", "step", "prefix")
 
 
 MODULES = {"nemo_rl.utils.timer": _timer, "nemo_rl.utils.logger": _logger}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.patching import Patches, as_stage, class_in
+from stagewatch.client.hooks.patching import Patches, as_stage, class_in, within
 from stagewatch.client.hooks.span import Names, Span, by_stage, mark, publish
 
 # `RewardModelActor.forward` and the like are `execute_batch` of the workers, by the class that
@@ -57,16 +57,10 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
     """`openrlhf.trainer.ppo_trainer`: the controller's side."""
     trainer = class_in(module, "BasePPOTrainer")
 
-    def save(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(
-            self: Any, global_step: Any, logs_dict: Any = None, *args: Any, **kwargs: Any
-        ) -> Any:
-            mark(NAMES, global_step)
-            publish(NAMES, logs_dict or {})
-            with Span(NAMES, "save_logs_and_checkpoints", global_step):
-                return original(self, global_step, logs_dict, *args, **kwargs)
-
-        return wrapped
+    def save(self: Any, global_step: Any, logs_dict: Any = None, *_: Any, **__: Any) -> Span:
+        mark(NAMES, global_step)
+        publish(NAMES, logs_dict or {})
+        return Span(NAMES, "save_logs_and_checkpoints", global_step)
 
     patches.plan(
         trainer,
@@ -75,22 +69,19 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
         "global_steps",
     )
     patches.plan(trainer, "broadcast_to_vllm", as_stage(NAMES, "broadcast_to_vllm"))
-    patches.plan(trainer, "save_logs_and_checkpoints", save, "global_step", "logs_dict")
+    patches.plan(trainer, "save_logs_and_checkpoints", within(save), "global_step", "logs_dict")
 
 
 def _workers(module: ModuleType, patches: Patches) -> None:
     """`openrlhf.trainer.ray.launcher`: the actors of all models run it for the controller."""
 
-    def execute(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
-            if method_name != "forward":  # passing data on is not a stage
-                return original(self, method_name, *args, **kwargs)
-            with Span(NAMES, f"{type(self).__name__}.{method_name}"):
-                return original(self, method_name, *args, **kwargs)
+    def execute(self: Any, method_name: str, *_: Any, **__: Any) -> Span | None:
+        known = method_name == "forward"  # passing data on is not a stage
+        return Span(NAMES, f"{type(self).__name__}.{method_name}") if known else None
 
-        return wrapped
-
-    patches.plan(class_in(module, "BaseModelActor"), "execute_batch", execute, "method_name")
+    patches.plan(
+        class_in(module, "BaseModelActor"), "execute_batch", within(execute), "method_name"
+    )
 
 
 MODULES = {

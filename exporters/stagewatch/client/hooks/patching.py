@@ -5,12 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client._api import decorated
 from stagewatch.client._harmless import step_aside, swallow
 from stagewatch.client.hooks.span import Names, Span
 
@@ -103,49 +108,31 @@ def class_in(module: ModuleType, name: str) -> Any:
 
 def as_stage(names: Names, name: str, step: Callable[..., Any] | None = None) -> Wrapping:
     """A call is a span; `step` takes the call's arguments and returns its step."""
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with Span(names, name, _step_of(step, args, kwargs)):
-                return original(*args, **kwargs)
-
-        return wrapped
-
-    return wrap
+    return within(lambda *args, **kwargs: Span(names, name, _step_of(step, args, kwargs)))
 
 
-def with_stage(names: Names, step: Callable[..., Any] | None = None) -> Wrapping:
+def with_stage(
+    names: Names, step: Callable[..., Any] | None = None, *, asynchronous: bool = False
+) -> Wrapping:
     """The function makes a context manager for the span that its first string argument names."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            inner = original(*args, **kwargs)
-            name = next((a for a in (*args, *kwargs.values()) if isinstance(a, str)), None)
-            if name is None:
-                return inner
-            return _Within(Span(names, name, _step_of(step, args, kwargs)), inner)
+        def span(args: Any, kwargs: Any) -> Span:
+            name = next((a for a in (*args, *kwargs.values()) if isinstance(a, str)), "")
+            return Span(names, name, _step_of(step, args, kwargs))
 
-        return wrapped
+        @contextmanager
+        def within(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with span(args, kwargs), original(*args, **kwargs) as value:
+                yield value
 
-    return wrap
+        @asynccontextmanager
+        async def awaited(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            with span(args, kwargs):
+                async with original(*args, **kwargs) as value:
+                    yield value
 
-
-def reported(report: Callable[..., None]) -> Wrapping:
-    """Report a call with its arguments, before it runs."""
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            try:
-                report(*args, **kwargs)
-            except BaseException as error:
-                swallow("a call was not reported", error)
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
-
-        return wrapped
+        return awaited if asynchronous else within
 
     return wrap
 
@@ -161,20 +148,14 @@ def answered(report: Callable[..., None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            try:
+            with _ASIDE:
                 result = await original(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
             told(result, args, kwargs)
             return result
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            try:
+            with _ASIDE:
                 result = original(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
             told(result, args, kwargs)
             return result
 
@@ -186,7 +167,7 @@ def answered(report: Callable[..., None]) -> Wrapping:
 def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
     """Run a call, sync or async, inside the context that `make` makes from its arguments.
 
-    The context must never raise; `None` means no context.
+    The context must never raise; `None` means no context, for one who only reports the arguments.
     """
 
     def made(args: Any, kwargs: Any) -> AbstractContextManager[Any]:
@@ -199,11 +180,11 @@ def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with made(args, kwargs):
+            with _ASIDE, made(args, kwargs):
                 return await original(*args, **kwargs)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with made(args, kwargs):
+            with _ASIDE, made(args, kwargs):
                 return original(*args, **kwargs)
 
         return awaited if inspect.iscoroutinefunction(original) else wrapped
@@ -213,8 +194,6 @@ def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
 
 def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: str) -> None:
     """Plan to hook a timer class, whose methods take a name.  Raises `UnknownShape`."""
-    if not isinstance(timer, type):
-        raise UnknownShape(f"{timer!r} is not a class")
     spans: dict[tuple[int, str], Span] = {}
 
     def starting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -242,55 +221,18 @@ def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: st
     patches.plan(timer, stop, stopping)
 
 
-class _Within:
-    """A span around a framework's own context manager, sync or async."""
+class _Aside:
+    """Keeps our frames out of an exception that passes."""
 
-    __slots__ = ("_inner", "_span")
+    def __enter__(self) -> None:
+        """Nothing has happened yet."""
 
-    def __init__(self, span: Span, inner: Any) -> None:
-        self._span = span
-        self._inner = inner
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            step_aside(error)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
-    def __enter__(self) -> Any:
-        self._span.begin()
-        try:
-            return self._inner.__enter__()
-        except BaseException as error:
-            self._span.end(error)
-            raise
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> Any:
-        try:
-            suppressed = self._inner.__exit__(kind, error, traceback)
-        except BaseException as problem:
-            self._span.end(problem)
-            raise
-        self._span.end(None if suppressed else error)
-        return suppressed
-
-    async def __aenter__(self) -> Any:
-        self._span.begin()
-        try:
-            return await self._inner.__aenter__()
-        except BaseException as error:
-            self._span.end(error)
-            raise
-
-    async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> Any:
-        try:
-            suppressed = await self._inner.__aexit__(kind, error, traceback)
-        except BaseException as problem:
-            self._span.end(problem)
-            raise
-        self._span.end(None if suppressed else error)
-        return suppressed
-
-    def __call__(self, function: Callable[..., Any]) -> Any:
-        """Used as a decorator, as context managers made by `contextlib` may be."""
-        return self._inner(decorated(self._span.again, function))
+_ASIDE = _Aside()
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:

@@ -16,11 +16,5 @@ from stagewatch.client._install import install
 
 
 def setup() -> None:
-    """Install the hook of `STAGEWATCH_FRAMEWORK`, or all hooks without it.  Never raises.
-
-    `STAGEWATCH_COLLECTIVES=0` switches off recording of collectives.
-    """
-    install(
-        os.environ.get("STAGEWATCH_FRAMEWORK") or None,
-        collectives=os.environ.get("STAGEWATCH_COLLECTIVES") != "0",
-    )
+    """Install the hook of `STAGEWATCH_FRAMEWORK`, or all hooks without it.  Never raises."""
+    install(os.environ.get("STAGEWATCH_FRAMEWORK") or None)

@@ -6,7 +6,7 @@ miles is a sibling that has kept most of these functions: `miles.py` uses this m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
@@ -89,25 +89,41 @@ def _last_part(path: Any) -> str:
     return str(path or "").rpartition(".")[2]
 
 
-def _rollout(module: ModuleType, patches: Patches) -> None:
-    """`slime.rollout.base_types`."""
+def rollout(
+    names: Names, asked: Callable[..., tuple[bool, Any]], stages: tuple[str, str]
+) -> Wrapping:
+    """Record a rollout or an evaluation, which have these stages, and measure a rollout's batch.
 
-    def report(output: Any, *_: Any, evaluation: bool, **__: Any) -> None:
-        if not evaluation:
-            generated(NAMES, output)
+    `asked` takes its arguments and says whether it evaluates, and the number of the rollout.  If
+    the manager's timer has opened the stage already, this is a part of it.
+    """
+
+    def stage(*arguments: Any, **named: Any) -> Span:
+        evaluation, rollout_id = asked(*arguments, **named)
+        return Span(names, stages[evaluation], rollout_id)
+
+    def batch(*arguments: Any, **named: Any) -> Batch | None:
+        return None if asked(*arguments, **named)[0] else Batch()
+
+    def report(output: Any, *arguments: Any, **named: Any) -> None:
+        if not asked(*arguments, **named)[0]:
+            generated(names, output)
 
     def call(original: Callable[..., Any]) -> Callable[..., Any]:
-        reporting = answered(report)(original)
+        return within(stage)(within(batch)(answered(report)(original)))
 
-        def wrapped(fn: Any, *args: Any, evaluation: bool, **kwargs: Any) -> Any:
-            step = args[1] if len(args) > 1 else None  # fn(args, rollout_id, data_source)
-            stage, batch = ("eval", nullcontext()) if evaluation else ("rollout", Batch())
-            with Span(NAMES, stage, step), batch:
-                return reporting(fn, *args, evaluation=evaluation, **kwargs)
+    return call
 
-        return wrapped
 
-    patches.plan(module, "call_rollout_fn", call, "fn", "evaluation")
+def of_function(_: Any, __: Any, rollout_id: Any, *___: Any, evaluation: bool) -> tuple[bool, Any]:
+    """Of `call_rollout_fn(fn, args, rollout_id, data_source, evaluation=...)`."""
+    return evaluation, rollout_id
+
+
+def _rollout(module: ModuleType, patches: Patches) -> None:
+    """`slime.rollout.base_types`."""
+    recorded = rollout(NAMES, of_function, ("rollout", "eval"))
+    patches.plan(module, "call_rollout_fn", recorded, "fn", "evaluation")
 
 
 def _samples(module: ModuleType, patches: Patches) -> None:

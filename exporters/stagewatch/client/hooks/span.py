@@ -16,7 +16,6 @@ from typing import Any
 
 from stagewatch.client import _api
 from stagewatch.client._harmless import step_aside, swallow, whole_step
-from stagewatch.client._lane import Lane, Opened
 from stagewatch.client._recorder import Recorder
 from stagewatch.record import SUBSTAGE_SIZE, pad
 from stagewatch.stages import CODES, OTHER
@@ -55,30 +54,17 @@ class Names:
 
 def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict[str, str | None]:
     """`Names.stages` from the names of every canonical stage; `silent` names record no stage."""
-    own = [*silent, *(name for names in stages.values() for name in names)]
-    if len(own) != len(set(own)):
-        raise ValueError(f"a name stands under two stages: {sorted(own)}")
     listed = {name: stage for stage, names in stages.items() for name in names}
     return dict.fromkeys(silent) | listed
 
 
-class Span(Opened):
+class Span(_api.Stage):
     """One pass through a span that the framework calls `name`.  Never raises.
 
     Use it as a context manager, or call `begin` and `end`; spans may end in any order.
     """
 
-    __slots__ = (
-        "_code",
-        "_entering",
-        "_handled",
-        "_lane",
-        "_name",
-        "_names",
-        "_outer",
-        "_step",
-    )
-    _code: int
+    __slots__ = ("_handled", "_name", "_names", "_outer", "_step")
     _handled: int
     _outer: Span | None
 
@@ -86,8 +72,7 @@ class Span(Opened):
         self._names = names
         self._name = name
         self._step = step
-        self._lane: Lane | None = None
-        self._entering: Lane | None = None
+        self.lane = None
 
     def begin(self) -> None:
         """Open the stage in the record."""
@@ -101,31 +86,21 @@ class Span(Opened):
     def end(self, error: BaseException | None = None) -> None:
         """Close the stage; an exception counts as its failure."""
         try:
-            lane = self._lane
-            if lane is None:
+            if self.lane is None:
                 return
-            lane.leave(self)
-            self._lane = None
+            _api.Stage.__exit__(self, None, error, None)
             if _innermost.get() is self:
                 _innermost.set(_open(self._outer))
-            if error is not None:
-                _api.count_failure(self._code, error, lane, self.step)
         except BaseException as problem:
-            lane, self._lane = self._lane, None
-            if lane is not None:
-                lane.settle(without=self)
+            self._abandon()
             swallow("the end of a span was not recorded", problem)
 
     def finish(self) -> None:
         """Close the stage for a caller, like a timer's `stop`, that does not know of an
         exception."""
-        if self._lane is not None:
+        if self.lane is not None:
             error = sys.exc_info()[1]
             self.end(error if error is not None and id(error) != self._handled else None)
-
-    def again(self) -> Span:
-        """A new span of the same name, since passes may overlap."""
-        return Span(self._names, self._name, self._step)
 
     def __enter__(self) -> Span:
         try:
@@ -140,42 +115,30 @@ class Span(Opened):
             step_aside(error)
         self.end(error)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the record shows this span now."""
-        return self._lane is not None
-
     def _begin(self) -> None:
         code, label = _resolve(self._names, self._name)
         recorder = _record_of(self._names, self._name)
-        if code == _SILENT or recorder is None or self._lane is not None:
+        if code == _SILENT or recorder is None or self.lane is not None:
             return
         outer = _open(_innermost.get())
-        if outer is not None and (code == _UNLISTED or outer._code in _ABSORBING):
-            code = outer._code
+        if outer is not None and (code == _UNLISTED or outer.label[0] in _ABSORBING):
+            code = outer.label[0]
         elif code == _UNLISTED:
             code = OTHER
-        lane = recorder.lane()
-        if lane is None:
-            return
         self.step = None if self._step is None else whole_step(self._step)
-        self._code = code
         self._outer = outer
         self._handled = id(sys.exc_info()[1])  # an exception that is already being handled
-        self._entering = lane
         self.label = code, label, _api.event_name(code, label)
-        lane.enter(self)
-        if _within(outer, code):
-            self.started = -self.started
-        self._lane = lane
-        _innermost.set(self)
-        self._entering = None
+        _api.Stage.__enter__(self)
+        if self.lane is not None:
+            if _within(outer, code):
+                self.started = -self.started
+            _innermost.set(self)
 
     def _abandon(self) -> None:
-        lane = self._entering or self._lane
-        if lane is not None:
-            lane.settle(without=self)
-        self._lane = None
+        if self.lane is not None:
+            self.lane.settle(without=self)
+        self.lane = None
 
 
 def inside(stage: str) -> bool:
@@ -271,14 +234,14 @@ def _part(names: Names, name: str) -> dict[str, Any]:
 
 def _open(span: Span | None) -> Span | None:
     """The innermost span that is still open, from this one outwards."""
-    while span is not None and span._lane is None:
+    while span is not None and span.lane is None:
         span = span._outer
     return span
 
 
 def _within(span: Span | None, code: int) -> bool:
     while span is not None:
-        if span._lane is not None and span._code == code:
+        if span.lane is not None and span.label[0] == code:
             return True
         span = span._outer
     return False

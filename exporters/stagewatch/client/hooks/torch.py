@@ -22,7 +22,7 @@ from stagewatch.client import _api
 from stagewatch.client._harmless import step_aside, swallow
 from stagewatch.client._recorder import Recorder
 from stagewatch.client.hooks import span
-from stagewatch.client.hooks.patching import Patches, Wrapping, class_in
+from stagewatch.client.hooks.patching import Patches, Wrapping, class_in, within
 from stagewatch.client.hooks.span import Names, Span, by_stage
 from stagewatch.identity import RANK
 
@@ -64,7 +64,7 @@ class _Steps(threading.local):
             self.train = None
 
     def _is_open(self) -> bool:
-        return self.train is not None and self.train.is_open
+        return self.train is not None and self.train.lane is not None
 
 
 _steps = _Steps()
@@ -94,30 +94,16 @@ def _begin_record(numbers: Mapping[str, Any] | None = None) -> None:
 def _part(name: str, begins: bool) -> Wrapping:
     """A call is a part of the step, or a stage; a call that `begins` a step is a stage anywhere."""
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            part = None
-            try:
-                if (begins or _api._recorder is not None) and _steps.may() and not _compiling():
-                    if begins:
-                        _steps.begin()
-                    elif name != "dataloader":
-                        _steps.end()
-                    part = Span(NAMES, name)
-            except BaseException as error:
-                swallow("a part of the step was not recorded", error)
-            try:
-                if part is None:
-                    return original(*args, **kwargs)
-                with part:
-                    return original(*args, **kwargs)
-            except BaseException as error:
-                step_aside(error)
-                raise
+    def part(*_: Any, **__: Any) -> Span | None:
+        if (begins or _api._recorder is not None) and _steps.may() and not _compiling():
+            if begins:
+                _steps.begin()
+            elif name != "dataloader":
+                _steps.end()
+            return Span(NAMES, name)
+        return None
 
-        return wrapped
-
-    return wrap
+    return within(part)
 
 
 def _batch(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client._harmless import swallow
 from stagewatch.client.hooks.patching import (
     Patches,
     Plan,
@@ -21,7 +20,7 @@ from stagewatch.client.hooks.patching import (
     answered,
     as_stage,
     class_in,
-    reported,
+    within,
 )
 from stagewatch.client.hooks.span import Names, Span, by_stage, count, inside, mark, publish
 
@@ -63,7 +62,7 @@ class _Steps(threading.local):
         """The step whose weights generated what is trained on."""
 
     def begin_training(self, step: Any) -> None:
-        if not inside("eval") and (self.train is None or not self.train.is_open):
+        if not inside("eval") and (self.train is None or self.train.lane is None):
             self.train = Span(NAMES, _TRAINING, step)
             self.train.begin()
             if isinstance(step, int) and isinstance(self.generated, int):
@@ -135,16 +134,8 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
             self._stagewatch_tokens = tokens
             count(NAMES, tokens=max(0, tokens - before))
 
-    def operations(original: Callable[..., Any]) -> Callable[..., Any]:
-        def floating_point_ops(self: Any, inputs: Any) -> Any:
-            flops = original(self, inputs)
-            try:
-                count(NAMES, flops=flops)
-            except BaseException as error:
-                swallow("FLOPs were not recorded", error)
-            return flops
-
-        return floating_point_ops
+    def operations(flops: Any, *_: Any, **__: Any) -> None:
+        count(NAMES, flops=flops)
 
     def train(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,12 +156,12 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
     trainer = class_in(module, "Trainer")
     patches.plan(trainer, "train", train)
     if hasattr(trainer, "floating_point_ops"):
-        patches.plan(trainer, "floating_point_ops", operations)
+        patches.plan(trainer, "floating_point_ops", answered(operations))
     # All trainers compute their loss in this function, with or without a profiling context.
-    patches.plan(trainer, "compute_loss_context_manager", reported(before_loss))
+    patches.plan(trainer, "compute_loss_context_manager", within(before_loss))
     for name in ("evaluate", "predict", "_save_checkpoint", "save_model"):
         patches.plan(trainer, name, as_stage(NAMES, name, _step))
-    patches.plan(trainer, "log", reported(log), "logs")
+    patches.plan(trainer, "log", within(log), "logs")
 
 
 def _rollouts(owner: str) -> Plan:
@@ -197,7 +188,7 @@ def _rollouts(owner: str) -> Plan:
         trainer = getattr(module, owner, None)
         patches.plan_extra(trainer, "_generate", answered(generated))
         patches.plan_extra(trainer, "_prepare_inputs", answered(prepared))
-        patches.plan_extra(trainer, "_tool_call_loop", reported(calls))
+        patches.plan_extra(trainer, "_tool_call_loop", within(calls))
 
     return plan
 
@@ -211,7 +202,7 @@ def _callbacks(module: ModuleType, patches: Patches) -> None:
 
     handler = class_in(module, "CallbackHandler")
     for event in ("on_train_begin", "on_substep_end", "on_step_end"):
-        patches.plan(handler, event, reported(ends_step), "state")
+        patches.plan(handler, event, within(ends_step), "state")
 
 
 def _step(trainer: Any, *_: Any, **__: Any) -> Any:

@@ -11,7 +11,6 @@ from stagewatch.client.hooks.patching import (
     Patches,
     answered,
     class_in,
-    reported,
     with_stage,
     within,
 )
@@ -102,7 +101,7 @@ def _tracking(module: ModuleType, patches: Patches) -> None:
         if tokens is not None:
             count(NAMES, tokens=tokens)
 
-    patches.plan(class_in(module, "Tracking"), "log", reported(log), "data", "step")
+    patches.plan(class_in(module, "Tracking"), "log", within(log), "data", "step")
     states = getattr(module, "RLInsightLogger", None)
     if states is not None:  # since 0.9; the workers of older versions report no states
         patches.plan(states, "trace_state", with_stage(NAMES), "state_name")

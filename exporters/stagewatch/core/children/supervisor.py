@@ -125,12 +125,6 @@ class Supervisor:
             elif now > self._leave_by:
                 child.kill()
 
-    def terminate(self) -> None:
-        """Ask the child to end.  Safe in a signal handler; returns at once."""
-        child = self._child
-        if child is not None:
-            child.terminate()
-
     def close(self) -> None:
         """End the child for good; waits at most its patience and a second."""
         if self._closed.is_set():

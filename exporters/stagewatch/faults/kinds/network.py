@@ -34,6 +34,12 @@ MAJOR = "5357"
 _BANDS = 4
 """One band more than the kernel's own three, for the peer alone."""
 _UNKNOWN = "qdisc kind is unknown"
+_NO_NETEM = (
+    "this kernel cannot do it: it has no sch_netem or no sch_prio (perhaps its modules are in a "
+    "package of their own, as linux-modules-extra, or kernel-modules-extra). What works without: "
+    "network-loss; 30 % and more of it makes TCP wait for its retransmissions, 200 ms and longer "
+    "each"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +139,13 @@ class Netem(CommandStep):
         return [("tc", "qdisc", "del", "dev", self.device, "root", "handle", f"{MAJOR}:")]
 
     def do(self, commands: Commands) -> None:
-        require_netem(commands)
         refuse_other(self.device, root(commands, self.device))
-        CommandStep.do(self, commands)
+        try:
+            CommandStep.do(self, commands)
+        except SourceError as error:
+            if _UNKNOWN not in str(error):
+                raise
+            raise StagewatchError(_NO_NETEM) from error
 
     def undo(self, commands: Commands) -> list[str]:
         outermost = root(commands, self.device)
@@ -146,24 +156,6 @@ class Netem(CommandStep):
         for command in self.to_undo():
             commands.run(*command)
         return self.undoing()
-
-
-def require_netem(commands: Commands) -> None:
-    """Try netem in a new network namespace, which ends with the try.  Raises `StagewatchError`."""
-    for kind in ("netem delay 1ms", "prio"):
-        probe = ("unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *kind.split())
-        done = commands.run(*probe, check=False)
-        if not done.returncode:
-            continue
-        if _UNKNOWN not in done.stderr:
-            raise SourceError(f"{shown(probe)} failed: {done.stderr.strip()[-300:]}")
-        module = f"sch_{kind.split()[0]}"
-        raise StagewatchError(
-            f"this kernel cannot do it: it has no {module} (perhaps its modules are in a package "
-            "of their own, as linux-modules-extra, or kernel-modules-extra). What works without: "
-            "network-loss; 30 % and more of it makes TCP wait for its retransmissions, 200 ms and "
-            "longer each"
-        )
 
 
 def root(commands: Commands, device: str) -> dict[str, Any] | None:
@@ -250,7 +242,7 @@ def _netem(addresses: list[str], port: int, effect: tuple[str, ...]) -> Netem:
         raise StagewatchError(
             f"the peer has several addresses, {', '.join(addresses)}: give the one that is used"
         )
-    require("ip", "tc", "unshare")
+    require("ip", "tc")
     commands = Commands(id="")
     answer = commands.run("ip", "-j", "route", "get", addresses[0], check=False)
     try:

@@ -100,11 +100,6 @@ def performance_state(nvml: Any, gpu: Any) -> Readings:
         yield Reading.PERFORMANCE_STATE.key(), state
 
 
-def most_power(nvml: Any, gpu: Any) -> Readings:
-    _, high = nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)
-    yield Reading.POWER_LIMIT_MAX.key(), high / MILLI
-
-
 def processes(nvml: Any, gpu: Any) -> Readings:
     try:
         running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
@@ -219,12 +214,10 @@ TIERS: dict[str, tuple[Call, ...]] = {
                 (Reading.MEMORY_TEMPERATURE_LIMIT, "MEM_MAX"),
             )
         ),
-        most_power,
         number(Reading.PCIE_GENERATION_MAX, "nvmlDeviceGetMaxPcieLinkGeneration"),
         number(Reading.PCIE_WIDTH_MAX, "nvmlDeviceGetMaxPcieLinkWidth"),
         number(Reading.PERSISTENCE_MODE, "nvmlDeviceGetPersistenceMode"),
         *ecc_errors("aggregate"),
-        number(Reading.ECC_MODE, "nvmlDeviceGetEccMode"),
         sram_threshold,
         spare_rows,
         nvlinks,

@@ -93,18 +93,6 @@ _PCIE = (
     _field(197, Reading.PCIE_BYTES, "tx"),  # PCIE_COUNT_TX_BYTES
     _field(198, Reading.PCIE_BYTES, "rx"),  # PCIE_COUNT_RX_BYTES
     _field(94, Reading.PCIE_REPLAYS),  # PCIE_REPLAY_COUNTER
-    _field(169, Reading.PCIE_ERRORS, "l0_to_recovery"),  # PCIE_L0_TO_RECOVERY_COUNTER
-    _field(173, Reading.PCIE_ERRORS, "correctable"),  # PCIE_COUNT_CORRECTABLE_ERRORS
-    _field(174, Reading.PCIE_ERRORS, "nak_received"),  # PCIE_COUNT_NAKS_RECEIVED
-    _field(175, Reading.PCIE_ERRORS, "receiver"),  # PCIE_COUNT_RECEIVER_ERROR
-    _field(176, Reading.PCIE_ERRORS, "bad_tlp"),  # PCIE_COUNT_BAD_TLP
-    _field(177, Reading.PCIE_ERRORS, "nak_sent"),  # PCIE_COUNT_NAKS_SENT
-    _field(178, Reading.PCIE_ERRORS, "bad_dllp"),  # PCIE_COUNT_BAD_DLLP
-    _field(179, Reading.PCIE_ERRORS, "non_fatal"),  # PCIE_COUNT_NON_FATAL_ERROR
-    _field(180, Reading.PCIE_ERRORS, "fatal"),  # PCIE_COUNT_FATAL_ERROR
-    _field(181, Reading.PCIE_ERRORS, "unsupported_request"),  # PCIE_COUNT_UNSUPPORTED_REQ
-    _field(182, Reading.PCIE_ERRORS, "lcrc"),  # PCIE_COUNT_LCRC_ERROR
-    _field(183, Reading.PCIE_ERRORS, "lane"),  # PCIE_COUNT_LANE_ERROR
 )
 
 _SLOW = (

@@ -66,11 +66,6 @@ LAST = counter(
     "of the others.",
     (*RANK_LABELS, "communicator"),
 )
-LAST_SECONDS = counter(
-    "rl_rank_nccl_last_seconds_total",
-    "By how much: what the median of the others was in them longer.",
-    (*RANK_LABELS, "communicator"),
-)
 LACKING = gauge(
     "stagewatch_nccl_inspector_lacking",
     "Fields that the last samples or lines of NCCL Inspector lacked, or had in another form: "
@@ -225,7 +220,6 @@ def _shown(
             where = *keys[pid], communicator
             out.add(COMPARED, lateness.compared, *where)
             out.add(LAST, lateness.last, *where)
-            out.add(LAST_SECONDS, lateness.seconds, *where)
     for name, count in lacks.most_common(MAX_FIELDS):
         out.add(LACKING, count, name)
     return out

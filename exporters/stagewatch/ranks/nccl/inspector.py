@@ -181,8 +181,6 @@ class Lateness:
 
     compared: int = 0
     last: int = 0
-    seconds: float = 0.0
-    """By how much, in all: what the median of the others waited longer."""
 
 
 Key = tuple[str, str, int]
@@ -232,9 +230,7 @@ class Arrivals:
         for pid in times:
             self.ranks.setdefault((pid, communicator), Lateness()).compared += 1
         if times[first] < (1 - self.MARGIN) * usual:
-            mine = self.ranks[first, communicator]
-            mine.last += 1
-            mine.seconds += usual - times[first]
+            self.ranks[first, communicator].last += 1
 
 
 def means(ended: list[Ended]) -> Iterator[tuple[int, Operations, Measured]]:

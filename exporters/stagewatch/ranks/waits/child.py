@@ -255,7 +255,6 @@ class _Look:
         lacking = (*subject.threads.lacking, descriptors, *subject.name.lacking)
         if subject.stat.threads > len(subject.threads.threads) > 0:
             lacking += (f"its threads beyond the first {len(subject.threads.threads)}",)
-        uid = self._proc.uid(pid)
         return Process(
             pid=pid,
             start=subject.stat.start_ticks,
@@ -264,7 +263,7 @@ class _Look:
             arguments=subject.name.arguments,
             container=subject.name.container,
             job=subject.name.job,
-            uid=-1 if uid is None else uid,
+            uid=self._proc.uid(pid),
             parent=max(0, subject.stat.parent),
             threads=subject.stat.threads,
             thread=subject.wanted,

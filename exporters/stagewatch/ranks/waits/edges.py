@@ -80,8 +80,6 @@ class Edges:
                 return _wait(pid, thread, OtherEnd(Kind.OTHER, "something", own=True))
             end = storage.other_end(self._proc, pid, "", "a page fault", thread.channel)
             return _wait(pid, thread, end)
-        if not thread.arguments:
-            return _by_channel(pid, thread)
         try:
             return self._in_call(pid, thread, call.role, thread.arguments)
         except (OSError, SourceError) as error:
@@ -244,23 +242,6 @@ class Edges:
 
     def _of_the_same_user(self, pid: int) -> list[int]:
         return [other for other in self._order if self._users[other] == self._users.get(pid)]
-
-
-_HIDDEN = "something that may not be seen"
-
-
-def _by_channel(pid: int, thread: Thread) -> Wait:
-    """What is known of a thread whose call may not be read."""
-    role = thread.call.role if thread.call else Role.OTHER
-    words = f"something, in the kernel's {thread.channel}" if thread.channel else _HIDDEN
-    if role is Role.SLEEP:
-        return _wait(pid, thread, OtherEnd(Kind.SLEEP, "sleeps in its own code"))
-    if role is Role.ACCEPT:
-        return _wait(pid, thread, OtherEnd(Kind.ACCEPT, "whoever connects", listens=True))
-    if thread.state == "D":
-        return _wait(pid, thread, OtherEnd(Kind.STORAGE, words))
-    kinds = {Role.FUTEX: Kind.FUTEX, Role.WAIT_PID: Kind.CHILD, Role.FLOCK: Kind.LOCK}
-    return _wait(pid, thread, OtherEnd(kinds.get(role, Kind.OTHER), words))
 
 
 def _wait(pid: int, thread: Thread, end: OtherEnd) -> Wait:

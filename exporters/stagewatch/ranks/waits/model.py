@@ -5,17 +5,12 @@ What is decoded may come from an agent of another node or from a file: every val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
-from stagewatch.core.state_file import real, text, whole
-
-T = TypeVar("T")
-
-MAX_ITEMS = 4096
-"""Processes, waits or targets taken of a text."""
+from stagewatch.core.state_file import decode
 
 
 class State(str, Enum):
@@ -99,7 +94,6 @@ class Connection:
     """Bytes written that the remote end has not taken."""
     sent_seconds: float | None = None
     """Seconds since data was last sent; `None` where that is not known, or never was."""
-    received_seconds: float | None = None
 
     @property
     def leaves(self) -> bool:
@@ -168,7 +162,7 @@ class Process:
     """Its command line: short, and without what may be a secret."""
     container: str = ""
     job: str = ""
-    uid: int = -1
+    uid: int | None = None
     parent: int = 0
     threads: int = 0
     thread: int = 0
@@ -215,79 +209,11 @@ def as_json(waiting: Waiting) -> dict[str, Any]:
 
 def from_json(told: Any) -> Waiting:
     """The same again.  Raises one of `stagewatch.core.state_file.BROKEN` for anything else."""
-    processes = _some(told["processes"], _process)
+    processes: tuple[Process, ...] = decode(tuple[Process, ...], told["processes"])
     return Waiting(
         {process.pid: process for process in processes},
-        _some(told["waits"], _wait),
-        _some(told["connections"], _connection),
-        real(told["seconds"]),
-        _some(told["left_out"], text),
+        decode(tuple[Wait, ...], told["waits"]),
+        decode(tuple[Connection, ...], told["connections"]),
+        decode(float, told["seconds"]),
+        decode(tuple[str, ...], told["left_out"]),
     )
-
-
-def _process(told: Any) -> Process:
-    return Process(
-        pid=whole(told["pid"]),
-        start=whole(told["start"]),
-        state=State(told["state"]),
-        command=text(told["command"]),
-        arguments=text(told["arguments"]),
-        container=text(told["container"]),
-        job=text(told["job"]),
-        uid=-1 if told["uid"] == -1 else whole(told["uid"]),
-        parent=whole(told["parent"]),
-        threads=whole(told["threads"]),
-        thread=whole(told["thread"]),
-        cores=real(told["cores"]),
-        steps=whole(told["steps"]),
-        lacking=_some(told["lacking"], text),
-    )
-
-
-def _wait(told: Any) -> Wait:
-    return Wait(
-        pid=whole(told["pid"]),
-        thread=whole(told["thread"]),
-        kind=Kind(told["kind"]),
-        call=text(told["call"]),
-        seconds_at_least=real(told["seconds_at_least"]),
-        mode=Mode(told["mode"]),
-        targets=_some(told["targets"], whole),
-        witness=text(told["witness"]),
-        connections=_some(told["connections"], _connection),
-        serves=_flag(told["serves"]),
-        unseen=_flag(told["unseen"]),
-        writes=_flag(told["writes"]),
-        alike=whole(told["alike"]),
-    )
-
-
-def _connection(told: Any) -> Connection:
-    return Connection(
-        local=text(told["local"]),
-        remote=text(told["remote"]),
-        holders=_some(told["holders"], whole),
-        owners=_some(told["owners"], whole),
-        accepted=_flag(told["accepted"]),
-        owed=_flag(told["owed"]),
-        unread=whole(told["unread"]),
-        unsent=whole(told["unsent"]),
-        sent_seconds=_seconds(told["sent_seconds"]),
-        received_seconds=_seconds(told["received_seconds"]),
-    )
-
-
-def _some(told: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
-    if type(told) not in (list, tuple) or len(told) > MAX_ITEMS:
-        raise ValueError("it is no list, or too long")
-    return tuple(read(one) for one in told)
-
-
-def _flag(told: Any) -> bool:
-    if type(told) is not bool:
-        raise ValueError(f"{told!r:.40} is neither true nor false")
-    return told
-
-
-def _seconds(told: Any) -> float | None:
-    return None if told is None else real(told)

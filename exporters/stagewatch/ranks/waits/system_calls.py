@@ -99,31 +99,3 @@ def calls(machine: str) -> dict[int, Call]:
             if column is not None and numbers[column] != "-":
                 found[int(numbers[column])] = Call(name, Role[role])
     return found
-
-
-_CHANNELS = {
-    "pipe_read": Role.READ,
-    "pipe_write": Role.WRITE,
-    "unix_stream": Role.READ,
-    "sk_wait_data": Role.READ,
-    "wait_woken": Role.READ,
-    "sk_stream_wait_memory": Role.WRITE,
-    "inet_csk_accept": Role.ACCEPT,
-    "poll": Role.POLL,
-    "select": Role.SELECT,
-    "ep_poll": Role.EPOLL,
-    "epoll_wait": Role.EPOLL,
-    "futex": Role.FUTEX,
-    "do_wait": Role.WAIT_PID,
-    "nanosleep": Role.SLEEP,
-    "flock": Role.FLOCK,
-    "posix_lock": Role.FCNTL,
-    "sigsuspend": Role.SIGNAL,
-    "sigtimedwait": Role.SIGNAL,
-}
-
-
-def role_of_channel(channel: str) -> Role:
-    """What a kernel function that a thread sleeps in, its `wchan`, is a part of."""
-    return next((_CHANNELS[part] for part in sorted(_CHANNELS, key=len, reverse=True)
-                 if part in channel), Role.OTHER)  # fmt: skip

@@ -201,7 +201,6 @@ def describe(mine: TcpSocket, *, accepted: bool) -> Connection:
         unread=mine.receive_queue,
         unsent=mine.send_queue,
         sent_seconds=told.last_sent if told and told.data_segments_sent else None,
-        received_seconds=told.last_received if told and told.data_segments_received else None,
     )
 
 

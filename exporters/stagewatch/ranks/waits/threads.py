@@ -1,7 +1,6 @@
 """The threads of a process, and the system call that each of them is in; see proc_pid_syscall(5).
 
-Which call a thread is in may be read by who may trace the process.  Others are told the kernel's
-function that it sleeps in (`wchan`), which says how it waits but not for what.
+Which call a thread is in may be read by who may trace the process.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from stagewatch.host.procfs import TICKS_PER_SECOND
-from stagewatch.ranks.waits.system_calls import Call, Role, role_of_channel
+from stagewatch.ranks.waits.system_calls import Call, Role
 
 MAX_THREADS = 256
 """Threads looked at of one process, the main one first."""
@@ -47,9 +46,8 @@ class Thread:
         mine, others = self.arguments, before.arguments
         if self.call != before.call or mine[:1] != others[:1]:
             return False
-        if self.call is None:
-            return self.channel == before.channel
-        return self.call.role is not Role.FUTEX or mine[:2] == others[:2]
+        futex = self.call is not None and self.call.role is Role.FUTEX
+        return not futex or mine[:2] == others[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +66,14 @@ def look(root: str, pid: int, calls: Mapping[int, Call], wanted: Iterable[int] =
     with os.scandir(f"{root}/{pid}/task") as entries:
         tasks = [int(entry.name) for entry in islice(entries, MAX_THREADS)]
     found: list[Thread] = []
-    lacking: tuple[str, ...] = ()
     for task in dict.fromkeys([*tasks, *wanted]):
         try:
             found.append(_thread(f"{root}/{pid}/task/{task}", task, calls))
         except PermissionError as error:
-            lacking = (f"the system calls of its threads: {error.strerror}",)
-            thread = _hidden(f"{root}/{pid}/task/{task}", task)
-            if thread is not None:
-                found.append(thread)
+            return Threads((), (f"the system calls of its threads: {error.strerror}",))
         except (OSError, ValueError, IndexError):  # it has just ended
             continue
-    return Threads(tuple(found), lacking)
+    return Threads(tuple(found))
 
 
 def _thread(path: str, task: int, calls: Mapping[int, Call]) -> Thread:
@@ -92,17 +86,6 @@ def _thread(path: str, task: int, calls: Mapping[int, Call]) -> Thread:
     if call.role in _QUIET:
         return Thread(task, call, arguments, "S", "", runs, cpu_seconds)
     return Thread(task, call, arguments, _state(path), _channel(path), runs, cpu_seconds)
-
-
-def _hidden(path: str, task: int) -> Thread | None:
-    """What everybody may know of a thread."""
-    try:
-        runs, cpu_seconds = _times(path)
-        state, channel = _state(path), _channel(path)
-    except (OSError, ValueError, IndexError):
-        return None
-    call = Call(channel, role_of_channel(channel)) if state in "SD" else None
-    return Thread(task, call, (), state, channel, runs, cpu_seconds)
 
 
 def _times(path: str) -> tuple[int, float]:

@@ -1,36 +1,19 @@
-"""The controller: whether it answers, how busy it is, and who keeps it busy."""
+"""The controller: whether it answers, and how busy it is."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
+from stagewatch.slurm.model import Controller, Diagnostics
 
 UP = gauge("slurm_controller_up", "1 if this slurmctld answers a ping.", ("host", "role"))
 RPCS = counter(
     "slurm_controller_rpcs_total",
     "Requests by message type; Slurm resets its counts every midnight UTC.",
     ("type",),
-)
-RPC_SECONDS = counter(
-    "slurm_controller_rpc_seconds_total",
-    "Time spent on requests, by message type: it shows what keeps the controller busy.",
-    ("type",),
-)
-USER_RPCS = counter(
-    "slurm_controller_user_rpcs_total",
-    "Requests by user, for the users who take most of the controller's time; the rest is other.",
-    ("user",),
-)
-USER_RPC_SECONDS = counter(
-    "slurm_controller_user_rpc_seconds_total",
-    "Time spent on requests, by user, as in the count: it shows who keeps the controller busy.",
-    ("user",),
 )
 VALUES = {
     key: gauge(name, help)
@@ -72,12 +55,9 @@ class ControllerCollector(Collector):
         self,
         diagnostics: Source[Diagnostics],
         ping: Source[tuple[Controller, ...]],
-        *,
-        top: int = 10,
     ) -> None:
         self._diagnostics = diagnostics
         self._ping = ping
-        self._top = top
 
     def collect(self) -> Samples:
         """Export the pings and the diagnostics; one answer is enough."""
@@ -91,7 +71,7 @@ class ControllerCollector(Collector):
         for controller in controllers:
             out.add(UP, int(controller.up), controller.host, controller.role)
         try:
-            _diagnostics(out, self._diagnostics.refresh(), self._top)
+            _diagnostics(out, self._diagnostics.refresh())
         except StagewatchError as error:
             errors.append(error)
         failures = [error for error in errors if not isinstance(error, NoData)]
@@ -102,32 +82,17 @@ class ControllerCollector(Collector):
 
 def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...]:
     """While pings fail: the controllers of the last good ping, all shown as down."""
-    if ping.reading is None or ping.status().success:
+    if ping.reading is None or ping.failure is None:
         return ()
     return tuple(
         Controller(controller.host, controller.role, up=False) for controller in ping.reading.data
     )
 
 
-def _diagnostics(out: Samples, diagnostics: Diagnostics, top: int) -> None:
+def _diagnostics(out: Samples, diagnostics: Diagnostics) -> None:
     for key, metric in VALUES.items():
         out.add(metric, diagnostics.values.get(key))
-    for rpc in diagnostics.by_type:
-        out.add(RPCS, rpc.count, rpc.name)
-        out.add(RPC_SECONDS, rpc.seconds, rpc.name)
-    for rpc in fold(diagnostics.by_user, top):
-        out.add(USER_RPCS, rpc.count, rpc.name)
-        out.add(USER_RPC_SECONDS, rpc.seconds, rpc.name)
-
-
-def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
-    """Keep the `top` users by time, and add up the others in one record."""
-    ranked = sorted(users, key=lambda user: (-user.seconds, user.name))
-    rest = ranked[top:]
-    if not rest:
-        return ranked
-    other = RpcCount("other", sum(u.count for u in rest), sum(u.seconds for u in rest))
-    return [*ranked[:top], other]
+    out.add_all(RPCS, diagnostics.requests)
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:

@@ -6,7 +6,6 @@ from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.discovery import targets_of
 
 TARGETS = gauge(
     "slurm_discovery_targets",
@@ -27,14 +26,14 @@ class DiscoveryCollector(Collector):
         nodes, discovery = self._context.cluster.nodes, self._context.discovery
         reading = nodes.keep_fresh()
         if reading is not None and self._applied != reading.sequence:
-            discovery.update(targets_of(reading.data.items))
+            discovery.update(reading.data.items)
             self._applied = reading.sequence
-        if discovery.targets is None:
-            if (failure := nodes.status().error) is not None:
+        if discovery.places is None:
+            if (failure := nodes.failure) is not None:
                 raise SourceError(f"no list of nodes: {failure}")
             raise NoData("no list of nodes yet")
         out = Samples()
-        out.add(TARGETS, len(discovery.targets), discovery.cluster)
+        out.add(TARGETS, len(discovery.places), discovery.cluster)
         return out
 
 

@@ -1,8 +1,7 @@
 """Events as counters: how jobs end, requeues, and nodes that leave service.
 
-It counts every reading of the queue, the nodes and accounting, whichever collector asked for it.
-
-Accounting has a collector of its own, so that a slow slurmdbd delays nothing else.
+It counts every reading of the queue, the nodes and accounting, whichever collector asked for it.  A
+slow slurmdbd delays nothing: accounting is read in the background.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from itertools import product
 from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Samples, counter, gauge, histogram
 from stagewatch.slurm.cluster import Cluster, Reading, Source, records_of
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.model import EndedJob, Job, NodeEvent, Records
+from stagewatch.slurm.model import Job
 from stagewatch.slurm.notation import ENDED_STATES, REASON_CLASSES
 
 T = TypeVar("T")
@@ -27,11 +25,6 @@ ENDED = counter(
     "Runs of jobs that ended, by final state; a requeued job has several.  UNKNOWN: gone from the "
     "queue without a record.  A job that never started counts in its first partition.",
     ("partition", "state"),
-)
-FAILED = counter(
-    "slurm_jobs_failed_total",
-    "Runs that ended in the state FAILED, by exit code or signal of the program.",
-    ("partition", "exit_class"),
 )
 REQUEUES = counter(
     "slurm_job_requeues_total",
@@ -138,7 +131,6 @@ class EventsCollector(Collector):
             for state in FIRST_STATES:
                 out.add(ENDED, 0, partition, state)
         out.add_all(ENDED, jobs.ended)
-        out.add_all(FAILED, jobs.failed)
         out.add_all(REQUEUES, jobs.requeues)
         for metric, histograms in ((WAIT, jobs.wait), (RUN, jobs.run)):
             for partition, times in histograms.items():
@@ -179,45 +171,4 @@ SPEC = CollectorSpec(
     interval=5,
     options=NoOptions,
     build=_build,
-)
-
-
-RECORDS = gauge(
-    "slurm_accounting_records",
-    "Records in the last answer of accounting, by kind (jobs, nodes); most of them are not new.",
-    ("kind",),
-)
-
-
-class AccountingCollector(Collector):
-    """Queries accounting; the events collector counts the answers."""
-
-    def __init__(self, jobs: Source[Records[EndedJob]], nodes: Source[Records[NodeEvent]]) -> None:
-        self._sources: dict[str, Source[Records[object]]] = {"jobs": jobs, "nodes": nodes}
-
-    def collect(self) -> Samples:
-        """Query jobs and nodes; if one query fails, raise its error after both were tried."""
-        out = Samples()
-        errors: list[StagewatchError] = []
-        for kind, source in self._sources.items():
-            try:
-                out.add(RECORDS, len(source.refresh().items), kind)
-            except StagewatchError as error:
-                errors.append(error)
-        failures = [error for error in errors if not isinstance(error, NoData)]
-        if failures or errors:
-            raise (failures or errors)[0]
-        return out
-
-
-def _build_accounting(options: NoOptions, context: SlurmContext) -> Collector:
-    return AccountingCollector(context.cluster.ended_jobs, context.cluster.node_events)
-
-
-ACCOUNTING_SPEC = CollectorSpec(
-    name="slurm_accounting",
-    help="ended jobs and events of nodes from slurmdbd (sacct, sacctmgr)",
-    interval=60,
-    options=NoOptions,
-    build=_build_accounting,
 )

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from stagewatch.core.collector import Collector, CollectorSpec
-from stagewatch.core.config import integer, option
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.collectors.nodes import model
@@ -42,27 +40,23 @@ Room = dict[str, int]
 """GPUs of a node that no job has yet, by Slurm's type."""
 
 
-@dataclass(frozen=True, slots=True)
-class HoldingsOptions:
-    """Options of the holdings collector."""
-
-    max_jobs: int = option(1000, "most jobs with their own series", parse=integer)
+MAX_JOBS = 1000
+"""Most jobs with their own series."""
 
 
 class HoldingsCollector(Collector):
     """Compares the queue with the nodes."""
 
-    def __init__(self, cluster: Cluster, *, max_jobs: int = 1000) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._max_jobs = max_jobs
 
     def collect(self) -> Samples:
         """Read both; without one of them export nothing, as the sum would be wrong."""
         nodes = self._cluster.nodes.refresh().items
-        return measure(self._cluster.jobs.refresh().items, nodes, self._max_jobs)
+        return measure(self._cluster.jobs.refresh().items, nodes)
 
 
-def measure(jobs: Iterable[Job], nodes: Iterable[Node], max_jobs: int = 1000) -> Samples:
+def measure(jobs: Iterable[Job], nodes: Iterable[Node], max_jobs: int = MAX_JOBS) -> Samples:
     """Count every GPU of the nodes once."""
     nodes = [node for node in nodes if node.state != "FUTURE"]
     rooms: dict[str, Room] = {}
@@ -130,14 +124,14 @@ def _state(node: Node) -> str:
     return "reserved" if node.flags & _RESERVED else "free"
 
 
-def _build(options: HoldingsOptions, context: SlurmContext) -> Collector:
-    return HoldingsCollector(context.cluster, max_jobs=options.max_jobs)
+def _build(options: NoOptions, context: SlurmContext) -> Collector:
+    return HoldingsCollector(context.cluster)
 
 
 SPEC = CollectorSpec(
     name="slurm_holdings",
     help="each configured GPU once: the job that has it, or why none has",
     interval=15,
-    options=HoldingsOptions,
+    options=NoOptions,
     build=_build,
 )

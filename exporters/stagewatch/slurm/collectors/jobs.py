@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -11,11 +11,11 @@ from operator import itemgetter
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Samples, gauge
-from stagewatch.slurm.cluster import Cluster, Source, records_of
+from stagewatch.slurm.cluster import Cluster, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.model import Claim, Job, Node, Records
-from stagewatch.slurm.notation import expand_or_none, indices_of, total
+from stagewatch.slurm.model import Job, Node
+from stagewatch.slurm.notation import expand_or_none, total
 
 INFO = gauge(
     "slurm_job_info",
@@ -25,8 +25,8 @@ INFO = gauge(
 GPUS = gauge("slurm_job_gpus", "GPUs a running job holds, on all its nodes.", ("job_id",))
 NODE = gauge(
     "slurm_job_node",
-    "1 for each node of a running job with GPUs; gpus are its GPU indices there, if known: if no "
-    "other job has GPUs of the node, or with --gpu-indices.",
+    "1 for each node of a running job with GPUs; gpus are its GPU indices there, known if no other "
+    "job has GPUs of the node.",
     ("job_id", "node", "gpus"),
 )
 START = gauge(
@@ -64,11 +64,6 @@ class JobsOptions:
     """Options of the jobs collector."""
 
     max_jobs: int = option(1000, "most jobs with their own series", parse=integer)
-    gpu_indices: bool = option(
-        False,
-        "find out which job has which GPU on shared nodes (scontrol -d show jobs, two more "
-        "requests to the controller)",
-    )
 
 
 class JobsCollector(Collector):
@@ -79,41 +74,29 @@ class JobsCollector(Collector):
         cluster: Cluster,
         *,
         max_jobs: int = 1000,
-        claims: Source[Records[Claim]] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
         self._wall = wall
         self._max_jobs = max_jobs
-        self._claims = claims
 
     def collect(self) -> Samples:
-        """Read the queue, and the jobs' GPUs from scontrol if that is switched on."""
-        jobs, nodes = (
-            self._cluster.jobs.refresh().items,
-            records_of(self._cluster.nodes.keep_fresh()),
-        )
-        claims = self._claims.refresh().items if self._claims else ()
-        out = measure(jobs, nodes, claims, self._max_jobs)
+        """Read the queue, and wait for no answer about the nodes."""
+        jobs = self._cluster.jobs.refresh().items
+        out = measure(jobs, records_of(self._cluster.nodes.keep_fresh()), self._max_jobs)
         measure_completing(out, jobs, now=self._wall(), most=self._max_jobs)
         measure_preempted(out, jobs, most=self._max_jobs)
         return out
 
 
-def measure(
-    jobs: Iterable[Job],
-    nodes: Iterable[Node],
-    claims: Iterable[Claim] = (),
-    max_jobs: int = 1000,
-) -> Samples:
-    """Count running GPU jobs; `claims` are GPU indices from scontrol."""
-    nodes = tuple(nodes)
+def measure(jobs: Iterable[Job], nodes: Iterable[Node], max_jobs: int = 1000) -> Samples:
+    """Count running GPU jobs."""
     running = sorted(
         (job for job in jobs if job.state in HOLDING and job.gpus and job.node_list),
         key=lambda job: (-total(job.gpus), job.job_id),
     )
     placed = {job.job_id: expand_or_none(job.node_list) for job in running}
-    indices = _indices(running, placed, nodes, claims)
+    indices = _indices(running, placed, nodes)
     out = Samples()
     pairs = 0
     shown = running[:max_jobs]
@@ -161,60 +144,27 @@ def measure_preempted(out: Samples, jobs: Iterable[Job], *, most: int) -> None:
 
 
 def _indices(
-    running: Iterable[Job],
-    placed: Mapping[int, tuple[str, ...]],
-    nodes: tuple[Node, ...],
-    claims: Iterable[Claim],
+    running: Collection[Job], placed: Mapping[int, tuple[str, ...]], nodes: Iterable[Node]
 ) -> Mapping[tuple[int, str], tuple[int, ...]]:
-    """Certain GPU indices by job and node."""
-    running = tuple(running)
+    """Certain GPU indices by job and node: of nodes that no other GPU job uses."""
     sharers = Counter(name for job in running for name in placed[job.job_id])
-    on_node = {node.name: node for node in nodes}
+    allocated = {
+        node.name: tuple(sorted(index for gpus in node.gpus for index in gpus.indices))
+        for node in nodes
+    }
     certain: dict[tuple[int, str], tuple[int, ...]] = {}
-    told = list(claims)
     for job in running:
-        alone: dict[tuple[int, str], tuple[int, ...]] = {}
         names = placed[job.job_id]
-        for position, name in enumerate(names):
-            if position < len(job.gres_detail):
-                told.append((job.job_id, name, indices_of(job.gres_detail[position])))
-            if sharers[name] == 1 and name in on_node:
-                alone[job.job_id, name] = _allocated(on_node[name])
+        alone = {
+            (job.job_id, name): allocated[name]
+            for name in names
+            if sharers[name] == 1 and name in allocated
+        }
         # Another job may hold GPUs that we do not know: the numbers must fit.
         rest = total(job.gpus) - sum(map(len, alone.values()))
         if rest == 0 if len(alone) == len(names) else rest >= len(names) - len(alone):
             certain |= alone
-    held = {(job.job_id, name) for job in running for name in placed[job.job_id]}
-    return {**agreed(told, nodes, held), **certain}
-
-
-def _allocated(node: Node) -> tuple[int, ...]:
-    return tuple(sorted(index for gpus in node.gpus for index in gpus.indices))
-
-
-Placement = Mapping[tuple[int, str], tuple[int, ...]]
-"""GPU indices by job id and node."""
-
-
-def agreed(
-    claims: Iterable[Claim], nodes: Iterable[Node], held: Collection[tuple[int, str]]
-) -> Placement:
-    """Keep the claims on those nodes where all claims add up.
-
-    Only jobs that run on the node (`held`) count.  No GPU may be claimed twice, and the node must
-    have as many GPUs allocated as the jobs claim.
-    """
-    by_node: defaultdict[str, list[Claim]] = defaultdict(list)
-    for claim in claims:
-        if claim[:2] in held:
-            by_node[claim[1]].append(claim)
-    placement: dict[tuple[int, str], tuple[int, ...]] = {}
-    for node in nodes:
-        of_node = by_node.get(node.name, [])
-        claimed = sorted(index for _, _, indices in of_node for index in indices)
-        if claimed == list(_allocated(node)):
-            placement.update({(job, name): indices for job, name, indices in of_node})
-    return placement
+    return certain
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -229,16 +179,11 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _build(options: JobsOptions, context: SlurmContext) -> Collector:
-    return JobsCollector(
-        context.cluster,
-        max_jobs=options.max_jobs,
-        claims=context.cluster.gpu_claims() if options.gpu_indices else None,
-    )
+    return JobsCollector(context.cluster, max_jobs=options.max_jobs)
 
 
 SPEC = CollectorSpec(
     name="slurm_jobs",
-    page="cluster",
     help="running GPU jobs with their nodes and GPUs",
     interval=15,
     options=JobsOptions,

@@ -156,7 +156,6 @@ def _build(options: NoOptions, context: SlurmContext) -> Collector:
 
 SPEC = CollectorSpec(
     name="slurm_nodes",
-    page="cluster",
     help="nodes, why they are out of service, and the GPU truth table (scontrol show nodes)",
     interval=30,
     options=NoOptions,

@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import zip_longest
 from operator import itemgetter
 
-from stagewatch.core.collector import Collector, CollectorSpec
-from stagewatch.core.config import integer, option
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples, gauge
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Node, Records
-from stagewatch.slurm.notation import ENDED_STATES, expand_or_none, held_of, total
+from stagewatch.slurm.notation import ENDED_STATES, expand_or_none, total
 
 JOBS = gauge("slurm_jobs", "Jobs that have not ended, array tasks counted one by one.", ("state",))
 QUEUE_JOBS = gauge(
@@ -66,18 +63,11 @@ HOLDING = frozenset(
 )
 """States in which a job has its GPUs."""
 WAITING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"))
+TOP = 50
+"""Most users and accounts with their own series, by GPUs, then jobs."""
 _MAX_REASONS = 64
 _MAX_PAIRS = 5000
 """Most pairs of a partition and a reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueOptions:
-    """Options of the queue collector."""
-
-    top: int = option(
-        50, "most users and accounts with their own series, by GPUs, then jobs", parse=integer
-    )
 
 
 class QueueCollector(Collector):
@@ -88,12 +78,10 @@ class QueueCollector(Collector):
         jobs: Source[Records[Job]],
         nodes: Source[Records[Node]] | None = None,
         *,
-        top: int = 50,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._jobs = jobs
         self._nodes = nodes
-        self._top = top
         self._wall = wall
 
     def collect(self) -> Samples:
@@ -101,7 +89,7 @@ class QueueCollector(Collector):
         jobs = self._jobs.refresh()
         reading = self._nodes.keep_fresh() if self._nodes else None
         types = only_types(reading.data.items) if reading else {}
-        return measure(jobs.items, now=self._wall(), top=self._top, types=types)
+        return measure(jobs.items, now=self._wall(), types=types)
 
 
 def only_types(nodes: Iterable[Node]) -> dict[str, str]:
@@ -110,7 +98,7 @@ def only_types(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def measure(
-    jobs: Iterable[Job], *, now: float, top: int, types: Mapping[str, str] | None = None
+    jobs: Iterable[Job], *, now: float, top: int = TOP, types: Mapping[str, str] | None = None
 ) -> Samples:
     """Count the jobs of the queue; `now` is Unix time, for their ages.
 
@@ -176,8 +164,8 @@ def _by_node(job: Job, number: int, types: Mapping[str, str]) -> Iterable[tuple[
     if len(kinds) == 1:
         return [(kinds.pop(), number)]
     counts: Counter[str] = Counter()
-    for node, detail in zip_longest(nodes, job.gres_detail[: len(nodes)]):
-        for kind, held in job.gpus_per_node if detail is None else held_of(detail):
+    for node in nodes:
+        for kind, held in job.gpus_per_node:
             counts[kind or types.get(node) or "unknown"] += held
     return counts.items() if sum(counts.values()) == number else [("unknown", number)]
 
@@ -221,15 +209,14 @@ class _Share:
             out.add_all(metric, folded)
 
 
-def _build(options: QueueOptions, context: SlurmContext) -> Collector:
-    return QueueCollector(context.cluster.jobs, context.cluster.nodes, top=options.top)
+def _build(options: NoOptions, context: SlurmContext) -> Collector:
+    return QueueCollector(context.cluster.jobs, context.cluster.nodes)
 
 
 SPEC = CollectorSpec(
     name="slurm_queue",
-    page="cluster",
     help="jobs and GPUs in the queue (squeue)",
     interval=15,
-    options=QueueOptions,
+    options=NoOptions,
     build=_build,
 )

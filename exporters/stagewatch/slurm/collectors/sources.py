@@ -6,7 +6,7 @@ This collector asks nobody, so a source that hangs cannot delay it.
 from __future__ import annotations
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Samples, counter, gauge
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Records
@@ -17,11 +17,6 @@ AGE = gauge("slurm_source_age_seconds", "Age of the source's last good data.", _
 RESPONSE = gauge(
     "slurm_controller_response_seconds",
     "How long the last fetch took, failed ones included.",
-    _LABEL,
-)
-FAILURES = counter(
-    "slurm_source_failures_total",
-    "Fetches that failed; the agent's log says why.",
     _LABEL,
 )
 MALFORMED = gauge(
@@ -41,16 +36,14 @@ class SourcesCollector(Collector):
         """Read the states from memory."""
         out = Samples()
         for source in self._cluster.sources:
-            status = source.status()
-            if not status.tried:
+            if source.response is None:
                 continue
-            out.add(SUCCESS, int(status.success), status.name)
-            out.add(AGE, status.age, status.name)
-            out.add(RESPONSE, status.response, status.name)
-            out.add(FAILURES, status.failures, status.name)
+            out.add(SUCCESS, int(source.failure is None), source.name)
+            out.add(AGE, source.age, source.name)
+            out.add(RESPONSE, source.response, source.name)
             reading = source.reading
             if reading is not None and isinstance(reading.data, Records):
-                out.add(MALFORMED, reading.data.malformed, status.name)
+                out.add(MALFORMED, reading.data.malformed, source.name)
         return out
 
 
@@ -60,7 +53,6 @@ def _build(options: NoOptions, context: SlurmContext) -> Collector:
 
 SPEC = CollectorSpec(
     name="slurm_sources",
-    page="cluster",
     help="age, success and response time of every source",
     interval=5,
     options=NoOptions,

@@ -8,14 +8,11 @@ step daemons; it starts nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.commands import CommandRunner, NoAnswer
-from stagewatch.core.config import integer, option
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Source
@@ -36,28 +33,25 @@ class StepProbe:
         *,
         prefix: Path | None = None,
         runner: Callable[[], CommandRunner] = slurm_runner,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._command = str(prefix / "sstat") if prefix else "sstat"
         self._runner = runner()
-        self._clock = clock
 
-    def probe(self, job_id: int, timeout: float) -> float:
-        """Ask a job's steps; return the seconds until they answered.
+    def probe(self, job_id: int, timeout: float) -> bool:
+        """Whether a job's steps answer within `timeout` seconds.
 
-        Raises `NoData` if the job has no step, `NoAnswer` if a step did not answer within `timeout`
-        seconds, and another `SourceError` if the question could not be asked.
+        Raises `NoData` if the job has no step, and `SourceError` if the question could not be
+        asked.
         """
-        begin = self._clock()
         try:
             output = self._runner.run([self._command, *_ARGUMENTS, f"--jobs={job_id}"], timeout)
+        except NoAnswer:
+            return False
         except SourceError as error:
             if _has_no_steps(str(error)):
                 raise NoData(f"job {job_id} has no steps") from error
             raise
-        if not output.strip():  # sstat fails with status 0
-            raise NoAnswer("sstat: a step did not answer its node's slurmd")
-        return self._clock() - begin
+        return bool(output.strip())  # sstat prints nothing and has status 0 where a step is silent
 
     def close(self) -> None:
         """Kill a probe that is under way."""
@@ -76,39 +70,34 @@ RESPONSIVE = gauge(
     "1 if the job's steps answered Slurm when last asked, 0 if they did not answer in time.",
     ("job_id",),
 )
-RESPONSE = gauge(
-    "slurm_step_response_seconds",
-    "How long the job's steps took to answer; absent if they did not.",
-    ("job_id",),
-)
 
 
-@dataclass(frozen=True, slots=True)
-class StepsOptions:
-    """Options of the steps collector."""
-
-    jobs: int = option(
-        20, "most running GPU jobs that are asked in turn, the largest first", parse=integer
-    )
+MOST = 20
+"""Most running GPU jobs that are asked in turn, the largest first."""
 
 
 class StepsCollector(Collector):
     """Probes one job per collection, and remembers the answers of the others."""
 
     def __init__(
-        self, jobs: Source[Records[Job]], probe: StepProbe, *, most: int = 20, timeout: float = 8.0
+        self,
+        jobs: Source[Records[Job]],
+        probe: StepProbe,
+        *,
+        most: int = MOST,
+        timeout: float = 8.0,
     ) -> None:
         self._jobs = jobs
         self._probe = probe
         self._most = most
         self._timeout = timeout
-        self._answers: dict[int, float | None] = {}
+        self._answers: dict[int, bool] = {}
         self._turn: list[int] = []
 
     def collect(self) -> Samples:
         """Ask the next job's steps; ask none while the controller itself does not answer."""
         reading = self._jobs.keep_fresh()
-        if not self._jobs.status().success:
+        if self._jobs.failure is not None:
             self._answers.clear()
             raise NoData("the controller does not answer, so nothing can be said of steps")
         chosen = _largest(reading.data.items, self._most) if reading else []
@@ -125,12 +114,9 @@ class StepsCollector(Collector):
             self._answers[job] = self._probe.probe(job, self._timeout)
         except NoData:
             self._answers.pop(job, None)
-        except NoAnswer:
-            self._answers[job] = None
         out = Samples()
         for job_id, answer in self._answers.items():
-            out.add(RESPONSIVE, int(answer is not None), job_id)
-            out.add(RESPONSE, answer, job_id)
+            out.add(RESPONSIVE, int(answer), job_id)
         return out
 
     def close(self) -> None:
@@ -144,19 +130,15 @@ def _largest(jobs: tuple[Job, ...], most: int) -> list[int]:
     return [job.job_id for job in running[:most]]
 
 
-def _build(options: StepsOptions, context: SlurmContext) -> Collector:
-    return StepsCollector(
-        context.cluster.jobs,
-        StepProbe(prefix=context.options.bin_dir),
-        most=options.jobs,
-    )
+def _build(options: NoOptions, context: SlurmContext) -> Collector:
+    return StepsCollector(context.cluster.jobs, StepProbe(prefix=context.options.bin_dir))
 
 
 SPEC = CollectorSpec(
     name="slurm_steps",
     help="whether the steps of running GPU jobs answer (sstat; off unless enabled)",
     interval=30,
-    options=StepsOptions,
+    options=NoOptions,
     build=_build,
     default=False,
 )

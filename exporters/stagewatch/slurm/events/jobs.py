@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from stagewatch.core.exposition import Histogram
 from stagewatch.core.state_file import real, text, whole
 from stagewatch.slurm.model import EndedJob, Job
-from stagewatch.slurm.notation import ENDED_STATES, exit_class
+from stagewatch.slurm.notation import ENDED_STATES
 
 WAIT_BOUNDS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0, 259200.0)
 """Seconds; a pending alert looks at 30 minutes."""
@@ -94,8 +94,6 @@ class JobLedger:
     def __init__(self, now: float) -> None:
         self.ended: Counter[tuple[str, str]] = Counter()
         """Runs by partition and state."""
-        self.failed: Counter[tuple[str, str]] = Counter()
-        """Runs in the state FAILED, by partition and exit class."""
         self.requeues: Counter[str] = Counter()
         """By partition."""
         self.wait: dict[str, GrowingHistogram] = {}
@@ -210,8 +208,6 @@ class JobLedger:
             return
         self._seen[run] = job.end
         self.ended[job.partition, job.state] += job.tasks
-        if job.state == "FAILED":
-            self.failed[job.partition, exit_class(job.exit_code, job.signal)] += job.tasks
         if job.start is not None:
             ready = job.eligible or job.submit
             _histogram(self.wait, job.partition, WAIT_BOUNDS).observe(max(0, job.start - ready))
@@ -240,7 +236,6 @@ class JobLedger:
         """What the state file keeps."""
         return {
             "ended": [[*key, number] for key, number in self.ended.items()],
-            "failed": [[*key, number] for key, number in self.failed.items()],
             "requeues": dict(self.requeues),
             "wait": {name: histogram.dump() for name, histogram in self.wait.items()},
             "run": {name: histogram.dump() for name, histogram in self.run.items()},
@@ -257,7 +252,6 @@ class JobLedger:
         """Load the content.  Raises one of `core.state_file.BROKEN`."""
         ledger = cls(real(saved["watermark"]))  # accounting is asked for what came since
         ledger.ended.update({(text(p), text(s)): whole(n) for p, s, n in saved["ended"]})
-        ledger.failed.update({(text(p), text(c)): whole(n) for p, c, n in saved["failed"]})
         ledger.requeues.update({text(p): whole(n) for p, n in saved["requeues"].items()})
         for name, kept in saved["wait"].items():
             ledger.wait[text(name)] = GrowingHistogram.load(kept, WAIT_BOUNDS)
@@ -294,8 +288,6 @@ def _add_ended(ended: dict[Run, EndedJob], job: Job) -> None:
         job_id=job.job_id,
         tasks=job.tasks + (before.tasks if before else 0),
         state=job.state,
-        exit_code=job.exit_code,
-        signal=job.signal,
         partition=job.partition,
         submit=job.submit or 0,
         eligible=job.eligible,

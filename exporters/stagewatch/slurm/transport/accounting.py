@@ -6,6 +6,7 @@ https://slurm.schedmd.com/sacct.html and https://slurm.schedmd.com/sacctmgr.html
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
 from stagewatch.slurm.model import (
@@ -13,11 +14,13 @@ from stagewatch.slurm.model import (
     NodeEvent,
     Records,
     moment,
+    number,
     read_all,
-    read_ended,
     required,
+    tasks_of,
     text,
 )
+from stagewatch.slurm.notation import ENDED_STATES, job_state
 
 FIELD = "\x1f"
 """A separator that no name contains."""
@@ -69,16 +72,20 @@ def parse_jobs(output: bytes) -> Records[EndedJob]:
 def _run(line: str) -> EndedJob | None:
     """Read one run; `None` if it has not ended."""
     raw, shown, state, code, submit, eligible, start, end, partition, tres = line.split(FIELD)
-    return read_ended(
-        {
-            "job_id": raw,
-            "array": {"task": shown.partition("_[")[2].rstrip("]")},
-            "state": {"current": state},
-            "exit_code": code,
-            "time": {"submission": submit, "eligible": eligible, "start": start, "end": end},
-            "partition": partition,
-            "tres": {"allocated": tres},
-        }
+    ended = job_state(state)
+    submitted, ended_at = moment(submit), moment(end)
+    if submitted is None or ended_at is None or ended not in (*ENDED_STATES, "REQUEUED"):
+        return None
+    return EndedJob(
+        job_id=required(number(raw)),
+        tasks=tasks_of(shown.partition("_[")[2].rstrip("]")),
+        state=sys.intern(ended),
+        exit_code=number(code.partition(":")[0]) or 0,
+        partition=sys.intern(text(partition).partition(",")[0]),
+        submit=submitted,
+        eligible=moment(eligible),
+        start=moment(start) if tres else None,
+        end=ended_at,
     )
 
 

@@ -7,15 +7,15 @@ grows with the square of the queue.  https://slurm.schedmd.com/squeue.html
 
 scontrol prints one line of `Name=value` pairs per record, with line breaks in free text turned into
 spaces. Free text comes after all structural fields, and is cut off before these are parsed
-(`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05).  A job's name and comment are
-among its details and may imitate any field, so these details are only claims, to be checked against
-the nodes.  https://slurm.schedmd.com/scontrol.html
+(`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05).
+https://slurm.schedmd.com/scontrol.html
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from io import BytesIO
@@ -25,8 +25,18 @@ from typing import TypeVar
 from stagewatch.core.commands import CommandRunner
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm import model
-from stagewatch.slurm.model import Records
-from stagewatch.slurm.notation import expand, indices_of
+from stagewatch.slurm.model import Records, moment, names, number, required
+from stagewatch.slurm.model import text as value
+from stagewatch.slurm.notation import (
+    GpuCounts,
+    NodeGpus,
+    gpus_of_request,
+    gpus_of_tres,
+    job_state,
+    node_gpus,
+    node_state,
+    pending_reason,
+)
 from stagewatch.slurm.transport import accounting, diagnostics
 
 _FORMATTING = frozenset({
@@ -55,9 +65,10 @@ def slurm_runner() -> CommandRunner:
 
 
 class SlurmCli:
-    """Asks Slurm's commands; see `SlurmClient`.
+    """Asks Slurm's commands.
 
-    `prefix` is the directory of the commands, if they are not on PATH.
+    Every method asks once, takes a timeout in seconds, and raises `SourceError`.  `prefix` is the
+    directory of the commands, if they are not on PATH.
     """
 
     def __init__(
@@ -69,7 +80,8 @@ class SlurmCli:
         self._jobs: dict[bytes, model.Job] = {}
 
     def jobs(self, timeout: float) -> Records[model.Job]:
-        """The queue: 2 requests to the controller (squeue loads the partitions too)."""
+        """The queue, with jobs that ended within the controller's MinJobAge: 2 requests to the
+        controller (squeue loads the partitions too)."""
         jobs, self._jobs = parse_queue(self._run("jobs", timeout, "squeue", *JOBS), self._jobs)
         return jobs
 
@@ -86,20 +98,16 @@ class SlurmCli:
         return parse_ping(self._run("ping", timeout, "scontrol", "ping", accept_status=True))
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
-        """Runs that ended: nothing to the controller, one query to slurmdbd."""
+        """Runs that ended in the last `ago` seconds: one query to slurmdbd; `NoData` without it."""
         arguments = accounting.job_arguments(ago)
         return accounting.parse_jobs(self._account("ended_jobs", timeout, "sacct", *arguments))
 
     def node_events(self, timeout: float, ago: float) -> Records[model.NodeEvent]:
-        """Events of nodes: one query to slurmdbd."""
+        """Events of nodes in the last `ago` seconds: one query to slurmdbd; `NoData` without it."""
         arguments = accounting.event_arguments(ago)
         return accounting.parse_events(
             self._account("node_events", timeout, "sacctmgr", *arguments)
         )
-
-    def gpu_claims(self, timeout: float) -> Records[model.Claim]:
-        """Which job has which GPUs: 2 requests to the controller (scontrol loads the nodes too)."""
-        return parse_claims(self._run("gpu_claims", timeout, "scontrol", *JOB_DETAILS))
 
     def close(self) -> None:
         """Kill every command that is running."""
@@ -129,32 +137,13 @@ class SlurmCli:
 
 FIELD = accounting.FIELD
 RECORD = "\x1e"
-_COLUMNS = {
-    "JobID": "job_id",
-    "ArrayJobID": "array_job_id",
-    "State": "job_state",
-    "Reason": "state_reason",
-    "Partition": "partition",
-    "UserName": "user_name",
-    "Account": "account",
-    "NumNodes": "node_count",
-    "NumTasks": "tasks",
-    "Sockets": "sockets_per_node",
-    "NodeList": "nodes",
-    "tres-alloc": "tres_alloc_str",
-    "tres-per-node": "tres_per_node",
-    "tres-per-job": "tres_per_job",
-    "tres-per-socket": "tres_per_socket",
-    "tres-per-task": "tres_per_task",
-    "SubmitTime": "submit_time",
-    "EligibleTime": "eligible_time",
-    "StartTime": "start_time",
-    "EndTime": "end_time",
-    "PreemptTime": "preempt_time",
-    "RestartCnt": "restart_cnt",
-    "exit_code": "exit_code",
-}
-"""squeue's fields, and their names in Slurm's JSON."""
+_COLUMNS = (
+    *("JobID", "ArrayJobID", "State", "Reason", "Partition", "UserName", "Account"),
+    *("NumNodes", "NumTasks", "Sockets", "NodeList", "tres-alloc", "tres-per-node"),
+    *("tres-per-job", "tres-per-socket", "tres-per-task", "SubmitTime", "EligibleTime"),
+    *("StartTime", "EndTime", "PreemptTime", "RestartCnt"),
+)
+"""squeue's fields."""
 JOBS = (
     "--noheader",
     "--all",
@@ -187,7 +176,7 @@ def parse_queue(
         job = known.pop(digest, None)
         if job is None or job.tasks != tasks:
             values = raw.decode(errors="replace").split(FIELD)
-            job = model.read_job(dict(zip(_COLUMNS.values(), values, strict=True)), tasks)
+            job = _job(dict(zip(_COLUMNS, values, strict=True)), tasks)
         jobs[digest] = job
         return job
 
@@ -195,6 +184,45 @@ def parse_queue(
     if found.malformed and not found.items:
         raise SourceError(f"squeue printed something that is not a list: {bytes(output[:80])!r}")
     return found, jobs
+
+
+def _job(record: Mapping[str, str], tasks: int) -> model.Job:
+    state = job_state(record["State"])
+    job_id = required(number(record["JobID"]))
+    array = number(record["ArrayJobID"]) or None
+    return model.Job(
+        job_id=job_id,
+        array_job_id=array if array != job_id else None,
+        tasks=tasks,
+        state=sys.intern(state),
+        reason=pending_reason(value(record["Reason"])) if state == "PENDING" else "",
+        partitions=names(record["Partition"]),
+        user=sys.intern(value(record["UserName"])),
+        account=sys.intern(value(record["Account"])),
+        node_list=value(record["NodeList"]),
+        gpus=_job_gpus(record),
+        submit=moment(record["SubmitTime"]),
+        eligible=moment(record["EligibleTime"]),
+        start=moment(record["StartTime"]),
+        end=moment(record["EndTime"]),
+        restarts=number(record["RestartCnt"]) or 0,
+        gpus_per_node=gpus_of_request(value(record["tres-per-node"]), "", "", "", 1, 1, 1),
+        preempted=moment(record["PreemptTime"]),
+    )
+
+
+def _job_gpus(record: Mapping[str, str]) -> GpuCounts:
+    """Those that the job has by its TRES, else those that it asks for."""
+    gpus = gpus_of_tres(value(record["tres-alloc"]))
+    if gpus is not None:
+        return gpus
+    node, job, socket, task = (
+        value(record[f"tres-per-{unit}"]) for unit in ("node", "job", "socket", "task")
+    )
+    nodes, sockets, tasks = (
+        number(record[count]) or 1 for count in ("NumNodes", "Sockets", "NumTasks")
+    )
+    return gpus_of_request(node, job, socket, task, nodes, sockets, tasks)
 
 
 def records(output: bytes) -> Iterator[tuple[bytes, int]]:
@@ -307,42 +335,28 @@ def _node(line: str) -> model.Node:
         text = f"{text[: signature.start()]} {_FREE_TEXT.split(text[signature.end() :])[0]}"
     else:
         text = _FREE_TEXT.split(text)[0]
-    return model.read_node(
-        {
-            "name": pairs["NodeName"],
-            "state": pairs["State"],
-            "partitions": pairs.get("Partitions"),
-            "gres": pairs.get("Gres"),
-            "gres_used": pairs.get("GresUsed"),
-            "tres_used": pairs.get("AllocTRES"),
-            "address": pairs.get("NodeAddr"),
-            "reason": text,
-            "reason_set_by_user": signature and signature[1],
-            "reason_changed_at": signature and signature[2],
-        }
+    state, flags = node_state(pairs["State"])
+    name = pairs["NodeName"]
+    return model.Node(
+        name=sys.intern(name),
+        state=sys.intern(state),
+        flags=flags,
+        partitions=names(pairs.get("Partitions", "")),
+        gpus=_node_gpus(pairs),
+        address=value(pairs.get("NodeAddr", "")) or name,
+        reason=value(" ".join(text.split())),
+        reason_user=value(signature[1]) if signature else "",
+        reason_time=moment(signature[2]) if signature else None,
     )
 
 
-JOB_DETAILS = ("--oneliner", "--details", "--all", "show", "jobs")
-
-_JOB_ID = re.compile(r"JobId=(\d+)\s")
-_ON_NODES = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S+)")
-
-
-def parse_claims(output: bytes) -> Records[model.Claim]:
-    """All GPU claims of jobs in `scontrol show jobs`, even impossible ones."""
-    claims: list[model.Claim] = []
-    malformed = 0
-    for line in output.decode(errors="replace").split("\n"):
-        job = _JOB_ID.match(line)
-        if not job:
-            continue
-        for nodes, gres in _ON_NODES.findall(line):
-            indices = indices_of(gres)
-            try:
-                names = expand(nodes)
-            except ValueError:
-                malformed += 1
-                continue
-            claims += [(int(job[1]), name, indices) for name in names if indices]
-    return Records(tuple(claims), malformed)
+def _node_gpus(pairs: Mapping[str, str]) -> tuple[NodeGpus, ...]:
+    """The GPUs by GRES, or by the TRES in use if a version does not show the GRES in use."""
+    used = value(pairs.get("GresUsed", ""))
+    gpus = node_gpus(value(pairs.get("Gres", "")), used)
+    if used or not gpus:
+        return gpus
+    allocated = dict(gpus_of_tres(value(pairs.get("AllocTRES", ""))) or ())
+    if len(gpus) == 1:
+        allocated = {gpus[0].type: sum(allocated.values())}
+    return tuple(NodeGpus(of.type, of.configured, allocated.get(of.type, 0)) for of in gpus)
