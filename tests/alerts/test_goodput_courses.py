@@ -119,7 +119,7 @@ def random_case(seed: int) -> Case:
     limit = draw.choice((1, 3, 1000))
     held = holdings.measure(queue, nodes, limit)
     given = shown(held, holdings.HELD, holdings.UNHELD)
-    given |= shown(jobs.measure(queue, nodes, (), limit), jobs.START, jobs.NODE)
+    given |= shown(jobs.measure(queue, nodes, limit), jobs.START, jobs.NODE)
     for job in queue:
         given |= random_ranks(draw, job)
     for node in nodes:

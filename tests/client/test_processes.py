@@ -11,6 +11,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, RankRecord
 from tests.running import Python
+from tests.waiting import wait_for
 
 
 def records(directory: Path) -> list[RankRecord]:
@@ -84,6 +85,30 @@ def test_an_exception_nobody_caught_leaves_the_record_with_it(
     assert gone.first_failure is not None
     assert (gone.first_failure.stage, gone.first_failure.step) == ("train", 12)
     assert gone.failures == {("train", "MemoryError"): 1}
+
+
+def test_an_exception_is_recorded_while_another_thread_keeps_the_rank_alive(
+    python: Python, record_dir: Path
+) -> None:
+    """A logger's or a loader's thread that is no daemon; the rank looked like one between steps."""
+    script = python(
+        """
+        import threading, time
+        import stagewatch
+        stagewatch.init()
+        stagewatch.heartbeat(12)
+        threading.Thread(target=time.sleep, args=(600,)).start()
+        raise ValueError("reward is NaN")
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    wait_for(
+        lambda: [one.failures for one in records(record_dir)] == [{("idle", "ValueError"): 1}],
+        "the exception",
+    )
+    (alive,) = records(record_dir)
+    assert alive.life is Life.ALIVE
+    script.kill()
 
 
 def test_a_failure_that_the_rank_went_on_from_does_not(python: Python, record_dir: Path) -> None:

@@ -62,7 +62,10 @@ def test_who_left_the_loop_is_told_with_the_stage_and_the_line() -> None:
         ),
         ("all-others-just-left", "its ranks wait for ranks that are not in sight"),
         ("weak-evidence-just-after-one-left", "a rank has just left"),
-        ("another-size", "rank 3 does not fit the others' all_reduce of world, in train"),
+        (
+            "another-size",
+            "the all_reduce of rank 3 does not match the others' all_reduce of world, in train",
+        ),
         (
             "all-spin",
             "no rank stands out; suspect the transport, a switch or a GPU",

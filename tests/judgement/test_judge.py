@@ -71,6 +71,12 @@ def test_job_540() -> None:
     )
 
 
+def test_a_rank_between_two_steps_is_not_said_to_have_left_the_loop() -> None:
+    """It waits at its data loader or a queue; only its record cannot tell that from the end."""
+    told = sentence(verdict(job(8, SPINNING, rank_5=LEFT | {"stage": "idle"})))
+    assert "it is between two stages of the loop; 7 ranks wait for it" in told
+
+
 def test_a_rank_that_others_wait_for_is_named_with_what_it_has_not_entered() -> None:
     late = {"collectives": {"world": 219}, "inside": {}}
     found = verdict(job(8, SPINNING, rank_3=late))
@@ -86,7 +92,7 @@ def test_a_mismatch_is_told_with_what_the_others_do() -> None:
     found = verdict(job(8, SPINNING, rank_3=odd))
     assert (found.evidence, [rank.rank for rank in found.culprits]) == ("mismatch", [3])
     assert sentence(found).endswith(
-        "; it does not fit the others' all_reduce of world; 7 ranks spin"
+        "; its broadcast does not match the others' all_reduce of world; 7 ranks spin"
     )
 
 

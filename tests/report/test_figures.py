@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from stagewatch.report.drawing import COLUMN, PAGE, SMALL, Paper
+from stagewatch.report.drawing import COLUMN, PAGE, SMALL, Drawing, Paper
 from stagewatch.report.figures import timeline
 from stagewatch.report.history import Grid
 from stagewatch.report.incidents import Incident, Sign
 from stagewatch.report.jobs import JobStory
 from stagewatch.report.phases import Phases
-from tests.report.drawn import cut_off
 
 HOSTILE = [
     "$x_1^2$",
@@ -79,6 +79,14 @@ def test_a_figure_is_the_same_every_time() -> None:
     for format in ("svg", "pdf", "png"):
         assert timeline(incident(), "a").file(format) == timeline(incident(), "a").file(format)
     assert timeline(incident(), "a").svg != timeline(incident(), "b").svg
+
+
+def cut_off(drawing: Drawing) -> float:
+    """Inches by which a figure is larger than its paper, at the side where most is lost."""
+    FigureCanvasAgg(drawing.figure).draw()
+    drawn = drawing.figure.get_tightbbox()
+    width, height = drawing.figure.get_size_inches()
+    return max(0.0, -drawn.x0, -drawn.y0, drawn.x1 - width, drawn.y1 - height)
 
 
 @pytest.mark.parametrize("paper", [PAGE, COLUMN])

@@ -56,6 +56,11 @@ def raised(rank: int, at: float, error: str, message: str = "") -> Cause:
     return cause
 
 
+def test_an_exception_outside_of_every_stage_names_none() -> None:
+    cause = of_rank(record(1, Failure("idle", "ValueError", "no reward", 3, 5.0)), None, 5.0, 0.0)
+    assert cause is not None and cause.what == "ValueError: no reward, at step 3"
+
+
 def died(rank: int, at: float, status: int | None) -> Cause:
     """A rank that ended without one."""
     ending = Ending(100 + rank, 1, "python", at, status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.ranks.records import Life
-from stagewatch.run import ranks
+from stagewatch.run import ranks, stillness
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -174,3 +175,55 @@ def test_ranks_that_have_left_the_command_are_judged_with_those_that_wait(
 def _on_those_that_left(facts: Iterable[RankFacts]) -> list[Told]:
     left = [fact.rank for fact in facts if fact.left_seconds is not None]
     return [Told(str(left), wrong=bool(left))]
+
+
+LEARNER = """
+import os, subprocess, sys, time
+import stagewatch
+stagewatch.init()
+for step in range(3):
+    with stagewatch.stage("train", step=step):
+        pass
+with stagewatch.stage("rollout") if "stage" in sys.argv else open(os.devnull):
+    subprocess.run(["sleep", "600"])
+"""
+
+
+@pytest.mark.parametrize("place", ["between", "stage"])
+def test_a_rank_between_two_steps_that_waits_for_its_own_child_for_ever_is_told(
+    place: str, record_dir: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The learner and the worker of a queue: no other rank waits, and no stage is overdue."""
+    environ = clean_environ({"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "1"})
+    process = children.start([sys.executable, "-c", LEARNER, place], environ=environ)
+    lines: list[str] = []
+    with closing(ranks.Ranks(record_dir, Procfs(), tell=lines.append)) as seen:
+
+        def stands_still() -> bool:
+            seen.look(process.pid)
+            return seen._stillness.lately() is not None and not seen._judging.is_set()
+
+        def waits() -> bool:
+            seen.look(process.pid)
+            children = seen._families.look().members.get(ranks._COMMAND, ())
+            return bool(seen._last) and len(children) == 2
+
+        wait_for(waits, "its child")
+        monkeypatch.setattr(ranks, "STILL_SECONDS", 1.0)
+        monkeypatch.setattr(stillness, "STILL_SECONDS", 1.0)
+        wait_for(stands_still, "the stillness")
+        wait_for(lambda: stands_still() and (bool(lines) or place == "stage"), "what is told")
+        process.terminate()
+        process.wait()
+        seen.look(process.pid)
+        story = seen.story(signal.SIGTERM)
+    if place == "stage":
+        assert not lines and "did anything" not in story
+        return
+    first, title, *rows = lines[0].splitlines()
+    assert re.fullmatch(
+        r"none of its 2 processes did anything for [\d.]+ s; they stand here:", first
+    )
+    assert title.split() == ["PID", "STATE", "WCHAN", "COMMAND", "AT"]
+    assert "sleep 600" in rows[1]
+    assert "by SIGTERM; before, none of its 2 processes did anything for " in story

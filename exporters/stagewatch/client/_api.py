@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -460,16 +461,30 @@ def _at_exit() -> None:
     global _recorder  # noqa: PLW0603
     try:
         recorder = _recorder
-        error = _fatal_error()
-        if recorder is not None and error is not None:
-            lane = recorder.lane()
-            if lane is not None:
-                count_failure(IDLE, error, lane, None)
+        error = _count_fatal_error()
         if error is not None or (recorder is not None and recorder.ended_in_failure()):
             _recorder = None
     except Exception as problem:
         warn_once("the last exception was not recorded", problem)
     close()
+
+
+def _before_threads_end() -> None:
+    """Count the exception that ends the main thread: `atexit` waits for all other threads that are
+    not daemons, and these may never end."""
+    try:
+        _count_fatal_error()
+    except Exception as problem:
+        warn_once("the last exception was not recorded", problem)
+
+
+def _count_fatal_error() -> BaseException | None:
+    """Count the exception that ends the interpreter, and return it; `None` if there is none."""
+    error = _fatal_error()
+    lane = _recorder.lane() if _recorder is not None and error is not None else None
+    if lane is not None and error is not None:
+        count_failure(IDLE, error, lane, None)
+    return error
 
 
 def _fatal_error() -> BaseException | None:
@@ -490,4 +505,6 @@ def _forget() -> None:
 
 
 atexit.register(_at_exit)
+if hasattr(threading, "_register_atexit"):  # private; concurrent.futures needs it likewise
+    threading._register_atexit(_before_threads_end)
 os.register_at_fork(after_in_child=_forget)

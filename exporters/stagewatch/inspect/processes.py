@@ -76,13 +76,12 @@ class Commands:
             any_still |= still
             count = len(one.pids)
             them = f"its {count} processes" if count > 1 else "its only process"
-            are = "are" if count > 1 else "is"
-            what = f"{them} {are} at work, and no rank keeps a record"
+            what = f"{them} {'are' if count > 1 else 'is'} at work, and no rank keeps a record"
             if still:
-                what = (
-                    f"none of {them} has done anything for {whole(seconds)}; no record tells who "
-                    "waits for whom, their lines of code may"
+                none = (
+                    f"none of {them} has done anything" if count > 1 else f"{them} has done nothing"
                 )
+                what = f"{none} for {whole(seconds)}; nothing shows who waits for whom"
             with closing(StackTaker()) as taker:
                 dead = [pid for pid, parent in zombies.items() if parent in one.pids]
                 rows = lines([*one.pids, *dead], self._proc, self._files, taker)

@@ -14,7 +14,16 @@ from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.sentence import outsiders, sentence
 from stagewatch.judgement.waits import waits_of
-from stagewatch.judgement.words import BEEN, MEANING, NOBODY, calling, numbers, operation, place
+from stagewatch.judgement.words import (
+    BEEN,
+    NOBODY,
+    calling,
+    meaning,
+    numbers,
+    operation,
+    own_call,
+    place,
+)
 
 _LONGEST = 400
 """Characters of a headline; jobs name their stages and files as they like."""
@@ -99,15 +108,16 @@ def _blame(charges: Sequence[Charge]) -> str:
         where = f"{operation(first.op)} of {first.group}"
         return f"the others have left, and {whom} still {wait} in {where}{stands}"
     if first.evidence == "mismatch":
-        do = "do" if several else "does"
-        return f"{whom} {do} not fit the others' {first.op} of {first.group}{stands}"
+        own = own_call(rank, first.group)
+        calls = f"the calls of {whom} do" if several else f"the {own} of {whom} does"
+        return f"{calls} not match the others' {first.op} of {first.group}{stands}"
     if first.evidence == "stage_differs" and stage:
         return f"{whom} alone {'are' if several else 'is'} in {stage}{line}"
     if first.evidence == "role_differs":
         whole = ", all of this one" if several else ""
         return f"the other roles wait for {whom}{whole}, in {stage}{line}"
     if first.evidence != "odd_one_out":
-        return f"{whom} {MEANING[first.evidence][several]}{stands}"
+        return f"{whom} {meaning(first, several=several)}{stands}"
     return f"{whom} alone {'are' if several else 'is'} {does}{stands}"
 
 

@@ -20,8 +20,10 @@ from stagewatch.judgement.words import (
     doing,
     excused,
     groups,
+    meaning,
     numbers,
     operation,
+    own_call,
     place,
     places,
     sleeps_in,
@@ -179,10 +181,12 @@ def _accusation(case: Case) -> str:
         told += f", {call}"
     where = place(first.group, first.op)
     if first.evidence == "mismatch":
-        told += f"; {they} {'do' if several else 'does'} not fit the others' {where}"
+        own = own_call(first.rank, first.group)
+        calls = "their calls do" if several else f"its {own} does"
+        told += f"; {calls} not match the others' {where}"
         return f"{told}{_also(others)}"
     if first.evidence not in ("awaited", "odd_one_out", "io_blocked"):
-        told += f"; {they} {MEANING[first.evidence][several]}"
+        told += f"; {they} {meaning(first, several=several)}"
     awaited = first.evidence == "awaited"
     if not (first.group or awaited):
         return f"{told}{_also(others)}"
@@ -232,7 +236,8 @@ def _first_failure(ranks: Ranks) -> str:
         return ""
     first = raised[0]
     ago = whole(first.first_failure_age_seconds or 0.0)
-    return f"{who((first,))}, {first.first_failure}, {ago} ago"
+    what = first.first_failure.removesuffix(" in idle")
+    return f"{who((first,))}, {what}, {ago} ago"
 
 
 def _stopped(ranks: Ranks, live: Ranks) -> str:

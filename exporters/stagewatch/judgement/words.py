@@ -126,6 +126,12 @@ def calling(ranks: Sequence[RankFacts]) -> str:
     return f"inside their calls{most} of {name} for up to {longest}"
 
 
+def own_call(rank: RankFacts, group: str) -> str:
+    """What a rank does in a group, where that is known: `all_reduce`, else `call`."""
+    inside = rank.inside.get(group)
+    return inside.op if inside is not None and inside.op != "unknown" else "call"
+
+
 def place(group: str, op: str) -> str:
     """What others wait in: `all_reduce of world`; without a group, what the kernel shows."""
     return f"{operation(op)} of {group}" if group else op
@@ -180,7 +186,7 @@ MEANING = {
         "stands there while all other roles wait",
         "stand there as a whole role, and all others wait",
     ),
-    "alone": ("is the only rank that lives, and goes on no more",) * 2,
+    "alone": ("is the only live rank, and makes no progress",) * 2,
     "stage_behind": (
         "is in a stage that its peers have completed",
         "are in a stage that their peers have completed",
@@ -193,6 +199,8 @@ def meaning(charge: Charge, *, several: bool) -> str:
     """What a charge says that one rank does, or several do."""
     if charge.evidence == "awaited" and not charge.group:
         return f"{'hold' if several else 'holds'} what the others wait for"
+    if charge.evidence == "left_loop_early" and charge.rank.stage == "idle":
+        return f"{'are' if several else 'is'} between two stages of the loop"
     return MEANING[charge.evidence][several]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -116,10 +116,7 @@ def _files(report: str, content: Any, formats: Sequence[str]) -> Files:
     """The files of a report in some formats."""
     from stagewatch.report import figures
 
-    kinds: dict[
-        str, tuple[Callable[[Any], figures.Figures], Callable[..., str], Callable[..., str]]
-    ]
-    kinds = {
+    kinds: dict[str, tuple[Any, Any, Any]] = {
         "experiment": (figures.experiment_figures, pages.experiment_page, records.experiment_csv),
         "recovery": (figures.recovery_figures, pages.recovery_page, records.recovery_csv),
         "goodput": (figures.goodput_figures, pages.goodput_page, records.goodput_csv),

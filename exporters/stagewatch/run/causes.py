@@ -36,9 +36,11 @@ def of_rank(
     failure = standing(record, offset)
     if failure is not None:
         told = f"{failure.error}: {failure.message}" if failure.message else failure.error
+        stage = "" if failure.stage == "idle" else f" in {failure.stage}"
         step = "" if failure.step is None else f" at step {failure.step}"
         means = of_exception(told)
-        what = f"{told}, in {failure.stage}{step}"
+        where = f",{stage}{step}" if stage or step else ""
+        what = f"{told}{where}"
         return Cause(
             means.kind, failure.time, name(record), what, means.death, means.sure, record.rank
         )

@@ -33,7 +33,7 @@ from stagewatch.ranks.records import Life, RankRecord
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.run import causes
 from stagewatch.run.endings import Endings
-from stagewatch.run.stillness import Still, Stillness
+from stagewatch.run.stillness import STILL_SECONDS, Still, Stillness
 
 QUIET_SECONDS = 10.0
 """How long no rank may mark progress before the job is judged."""
@@ -112,6 +112,8 @@ class Ranks:
         self._hang: Hang | None = None
         self._moves_since: float | None = None
         self._stillness = Stillness()
+        self._still_since = 0.0
+        """When the stillness began that `_lines` are of; see `Still`."""
         self._lines: list[str] = []
         """Where the processes stood when they had done nothing for a while."""
 
@@ -132,9 +134,10 @@ class Ranks:
         members = families.members.get(_COMMAND, ())
         processes = {pid: families.processes[pid] for pid in members}
         self._endings.watch(processes)
+        still = self._stillness.look(processes)
         if self._last:
             self._judge()
-        elif still := self._stillness.look(processes):
+        if still and still.since != self._still_since and not self._accounted_for():
             self._ask(partial(self._look_at, still, tuple(processes)))
 
     def close(self) -> None:
@@ -163,6 +166,11 @@ class Ranks:
         if status and hang and (cause is None or hang.seen_at <= cause.time):
             silence = duration(now - hang.since)
             return printable(f"hung for {silence}, ended after {took}{_by(status)}: {hang.told}")
+        end = f"the command ended after {took}{_by(status)}"
+        still = self._stillness.lately() if status else None
+        asked = cause is None or cause.death in (Death.USER, Death.PREEMPTION)
+        if still is not None and still.since == self._still_since and asked:
+            return "\n".join([f"{end}; before, {still.told}:", *self._lines])
         if cause is not None:
             after = duration(max(0.0, cause.time - self._began))
             then = f"; then nothing went on for {duration(now - cause.time)}" if hang else ""
@@ -173,16 +181,13 @@ class Ranks:
             told = f"{of}{cause.whom} {does} first, after {after}: {cause.what}"
             return printable(f"{told}{killed}{then}")
         if not ranks:
-            end = self._of_processes(f"the command ended after {took}{_by(status)}", status)
+            end = self._of_processes(end, status)
             of = f"{logged.death.words}: {logged.what}" if logged and status else ""
             return f"{end}\n  {printable(of)}" if of else end
-        return f"the command ended after {took}{_by(status)}, and no rank has recorded why"
+        return f"{end}, and no rank has recorded why"
 
     def _of_processes(self, end: str, status: int) -> str:
         """The story of a command of which no rank kept a record."""
-        still = self._stillness.lately()
-        if still is not None and status:
-            return "\n".join([f"{end}; before, {still.told}:", *self._lines])
         endings = [
             f"\n  process {one.pid} ({printable(one.command)}): {ended(one.status)}"
             for one in self._endings.seen()
@@ -267,7 +272,23 @@ class Ranks:
         """Tell where processes stand that do nothing any more, before somebody ends them."""
         with closing(GuardedFiles(self._proc.root)) as files:
             self._lines = lines(pids, self._proc, files, self._taker)
-        self._tell("\n".join([f"{still.told}, and no rank keeps a record:", *self._lines]))
+        self._still_since = still.since
+        self._tell("\n".join([f"{still.told}; they stand here:", *self._lines]))
+
+    def _accounted_for(self) -> bool:
+        """Whether a rank has said why it does nothing, or the judge has: a stage or a collective
+        takes its time, a pause was announced, progress was made, or all ranks have ended."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        living = [record for record in self._last.values() if record.life is Life.ALIVE]
+        if self._hang is not None or (self._last and not living):
+            return True
+        return any(
+            record.progress > now - STILL_SECONDS
+            or record.expected_until > now
+            or (record.open is not None and not record.unmarked)
+            or bool(record.inside)
+            for record in living
+        )
 
     def _moves(self, step: int | None) -> None:
         """Forget a hang that is over."""

@@ -1,4 +1,4 @@
-"""Notices that no process of a command does anything any more, where no rank keeps a record."""
+"""Notices that no process of a command does anything any more."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ class Still:
     @property
     def told(self) -> str:
         """In words."""
-        them = f"its {self.count} processes" if self.count > 1 else "its only process"
-        return f"none of {them} did anything for {whole(self.until - self.since)}"
+        seconds = whole(self.until - self.since)
+        if self.count == 1:
+            return f"its only process did nothing for {seconds}"
+        return f"none of its {self.count} processes did anything for {seconds}"
 
 
 class Stillness:
@@ -40,7 +42,7 @@ class Stillness:
         self._still: Still | None = None
 
     def look(self, processes: Mapping[int, ProcessStat]) -> Still | None:
-        """The stillness that has just been noticed, if it has."""
+        """The stillness, while it lasts and has lasted long."""
         now = time.monotonic()
         seconds, self._looked_at = now - self._looked_at, now
         same = processes.keys() == self._before.keys()
@@ -49,9 +51,8 @@ class Stillness:
         self._before = processes
         if now - self._active_at < STILL_SECONDS:
             return None
-        known = self._still is not None and self._still.since == self._active_at
         self._still = Still(self._active_at, now, len(processes))
-        return None if known else self._still
+        return self._still
 
     def lately(self) -> Still | None:
         """The last one, if it was just before now."""
