@@ -152,11 +152,11 @@ BARE: dict[tuple[str, ...], int] = {
 """Commands that need no extra, and their exit status."""
 COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
     ("inspect", "--job", "1", "--prometheus", NOWHERE): (
-        frozenset({"slurm", "report", "demo"}),
+        frozenset({"slurm", "report", "demo", "top"}),
         1,
     ),
     ("top", "--record-dir", "{tmp}"): (frozenset({"top"}), 2),  # there is no terminal
-    ("demo", "--scenario", "list"): (frozenset({"slurm", "report", "demo"}), 0),
+    ("demo", "--scenario", "list"): (frozenset({"slurm", "report", "demo", "top"}), 0),
     ("report", "recovery", "--prometheus", NOWHERE, "--output", "{tmp}/report"): (
         frozenset({"report"}),
         1,

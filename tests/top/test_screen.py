@@ -6,6 +6,7 @@ import asyncio
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.processes import Children
 from stagewatch.inspect.command import LookOptions
-from stagewatch.judgement.facts import RankFacts
 from stagewatch.ranks.stacks import py_spy
 from stagewatch.top.node import NodeSource
-from stagewatch.top.rows import Row, View
-from tests.judgement.jobs import job
+from stagewatch.top.rows import Row, Source, View
+from tests.report.filled import Past, filled_prometheus
 from tests.running import Python, clean_environ
 from tests.waiting import wait_for
 
@@ -31,7 +32,7 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from stagewatch.top.screen import Screen, Source, Stacks
+from stagewatch.top.screen import Screen, Stacks
 
 HOSTILE = "5[red]4\x1b[2J0\u202e"
 JOB = "5[red]4?[2J0?"  # as a record keeps that name
@@ -70,8 +71,11 @@ class Fixed:
     def look(self) -> View:
         return self._view
 
-    def stacks(self, asked: RankFacts) -> str:
+    def stacks(self, row: Row) -> str:
         return self._stacks
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def drive(
@@ -79,11 +83,12 @@ def drive(
     steps: Callable[[Screen, Pilot[None]], object],
     *,
     size: tuple[int, int] = (80, 24),
+    trace: Callable[[str], str] = str,
 ) -> None:
     """Run the screen without a terminal, and let `steps` press its keys."""
 
     async def run() -> None:
-        screen = Screen(source, 0.2)
+        screen = Screen(source, 0.2, trace)
         async with screen.run_test(size=size) as pilot:
             await until(pilot, lambda: "looking" not in shown(screen))
             await steps(screen, pilot)  # type: ignore[misc]
@@ -107,7 +112,7 @@ def shown(screen: Screen) -> str:
     return "\n".join(line.text for line in lines)
 
 
-def test_a_line_a_rank_and_their_stacks_and_hostile_names_do_no_harm(ranks: Path) -> None:
+def test_a_line_a_rank_and_the_verdict_above_and_hostile_names_do_no_harm(ranks: Path) -> None:
     source = NodeSource(
         LookOptions(incident_dir=ranks / "none", record_dir=ranks), JOB
     )  # other ranks may live here, too
@@ -116,8 +121,25 @@ def test_a_line_a_rank_and_their_stacks_and_hostile_names_do_no_harm(ranks: Path
         text = shown(screen)
         assert text.count("weights_update") == 3
         assert "5[red]4?[2J0?" in text
-        if py_spy() is None:
-            return
+        await pilot.press("slash", *"rank", "space", "1", "enter")
+        await until(pilot, lambda: "1 of 3 ranks" in shown(screen))
+        assert shown(screen).count("weights_update") == 1
+        await pilot.press("escape")
+        await until(pilot, lambda: shown(screen).count("weights_update") == 3)
+
+    try:
+        drive(source, steps)
+    finally:
+        source.close()
+
+
+@pytest.mark.skipif(py_spy() is None, reason="needs py-spy, of the extra `evidence`")
+def test_e_shows_where_the_ranks_are(ranks: Path) -> None:
+    source = NodeSource(
+        LookOptions(incident_dir=ranks / "none", record_dir=ranks), JOB
+    )  # other ranks may live here, too
+
+    async def steps(screen: Screen, pilot: Pilot[None]) -> None:
         await pilot.press("e")
         await until(pilot, lambda: isinstance(screen.screen, Stacks))
         await until(
@@ -145,8 +167,7 @@ def test_what_keeps_it_from_looking_is_told_beside_what_was_seen_last() -> None:
         assert "weights_update" in shown(screen)
         assert str(screen.query_one("#verdict", Static).content).startswith("the directory")
 
-    (rank,) = job(1, {"stage": "weights_update"})
-    drive(Broken(Row(rank)), steps)
+    drive(Broken(Row("540", "train", "0", stage="weights_update")), steps)
 
 
 @pytest.fixture
@@ -169,7 +190,7 @@ def output(ours: int, until: Callable[[str], bool]) -> str:
     return text
 
 
-@pytest.mark.parametrize("way", ["q", signal.SIGTERM])
+@pytest.mark.parametrize("way", ["q", "\x03", signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_it_ends_clean_and_leaves_the_terminal_as_it_was(
     way: str | signal.Signals, terminal: tuple[int, int], ranks: Path
 ) -> None:
@@ -222,14 +243,51 @@ def test_it_does_not_outlive_a_terminal_that_nobody_reads(ranks: Path) -> None:
             os.close(ours)
 
 
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
+def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path) -> None:
+    from stagewatch.prometheus.api import PrometheusApi
+    from stagewatch.top.job import JobSource
+
+    job = 'a"b[red]\\c\u202e'
+    now = time.time()
+    past = Past(now - 60, now)
+    for rank in range(2):
+        who = {"job_id": job, "role": "train", "rank": rank, "node": f"n{rank}"}
+        past.add("rl_rank_up", 1.0 - rank, **who)
+        past.add("rl_rank_info", 1.0, **who, pid=100 + rank)
+        past.add("rl_rank_step", 7.0, **who)
+        past.add("rl_rank_stage_open_seconds", 90.0, **who, stage="rollout", substage="")
+        past.add("rl_rank_progress_age_seconds", 90.0, **who)
+        for kind, share in (("worked", 0.75), ("waited", 0.25)):
+            name = f"rl_rank_{kind}_seconds_total"
+            past.add(name, lambda when, share=share: share * when, **who, stage="rollout")
+    source = JobSource(PrometheusApi(filled_prometheus(children, tmp_path / "p", past)), job)
+    view = source.look()
+    source.close()
+    assert view.sentences[0][1]
+    assert "rank 1 (pid 101 on n1) ended without closing its record" in view.sentences[0][0]
+    waits, gone = sorted(view.rows, key=lambda row: row.rank)
+    assert (waits.at_fault, waits.overdue, waits.pid, waits.step) == (False, True, 100, 7)
+    assert (waits.stage, waits.node, waits.age_seconds) == ("rollout", "n0", 90.0)
+    assert waits.work_and_waiting == pytest.approx((0.75, 0.25), abs=0.01)
+    assert (gone.at_fault, gone.gone, gone.age_seconds) == (True, True, None)
+
+
 @pytest.mark.parametrize("size", [(20, 6), (80, 24), (200, 50)])
-def test_stacks_of_others_are_shown_as_plain_text(size: tuple[int, int]) -> None:
-    (rank,) = job(1, {"job_id": HOSTILE, "role": HOSTILE, "stage": "[link=x]"})
+def test_stacks_and_answers_of_others_are_shown_as_plain_text(size: tuple[int, int]) -> None:
+    row = Row(HOSTILE, HOSTILE, "0", stage="[link=x]", inside=HOSTILE, at_fault=True)
+    asked = []
 
     async def steps(screen: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("t")
+        await until(pilot, lambda: asked == [HOSTILE])
         await pilot.press("e")
         await until(pilot, lambda: "5[red]4?" in shown(screen))
         assert "\x1b" not in shown(screen)
         assert "\u202e" not in shown(screen)
 
-    drive(Fixed(Row(rank, at_fault=True), stacks=HOSTILE), steps, size=size)
+    def trace(job: str) -> str:
+        asked.append(job)
+        return f"written {job}"
+
+    drive(Fixed(row, stacks=HOSTILE), steps, size=size, trace=trace)

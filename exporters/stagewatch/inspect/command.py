@@ -97,6 +97,7 @@ class LookOptions:
         parse=path,
         env="STAGEWATCH_INCIDENT_DIR",
     )
+    prometheus: str = option("", "ask the server at this URL about the whole job JOB")
     record_dir: Path = option(
         Path(DEFAULT_DIRECTORY),
         "directory of the stage records, to which the ranks write; the default one comes with the "
@@ -121,7 +122,6 @@ class InspectOptions(LookOptions):
 
     json: bool = option(False, "print JSON instead of a table")
     job: str = option("", "only this job, as the argument JOB; every job if empty")
-    prometheus: str = option("", "ask the server at this URL about the whole job JOB")
     watch: float = option(
         0.0, "look again after so many seconds, until Ctrl-C; 0: look once", parse=duration
     )

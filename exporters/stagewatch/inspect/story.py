@@ -50,6 +50,7 @@ def tell(
     job_id: str,
     now: float,
     limits: Limits = DEFAULT,
+    before: Sequence[float] = BEFORE_SECONDS,
 ) -> Story:
     """The story of a job as of `now` (Unix seconds); each cluster with such a job adds its own.
 
@@ -64,7 +65,8 @@ def tell(
         )
     keys = sorted({job_key(up.labels) for up in ups})
     stories = [
-        _of_cluster(api, key, judged(api, key, now, limits), alone=len(keys) == 1) for key in keys
+        _of_cluster(api, key, judged(api, key, now, limits, before), alone=len(keys) == 1)
+        for key in keys
     ]
     return Story(
         job_id,
@@ -90,12 +92,14 @@ def _without_records(job_id: str, still: Sequence[Series]) -> Story:
     )
 
 
-def judged(api: Queries, key: JobKey, now: float, limits: Limits) -> tuple[CaseFile, list[State]]:
+def judged(
+    api: Queries, key: JobKey, now: float, limits: Limits, before: Sequence[float]
+) -> tuple[CaseFile, list[State]]:
     """A job's facts of the last minute and of now, and what the judge says of them."""
     asker, course = Asker(api, limits, recorded=False), Course(limits)
     moments: list[Moment] = []
     states: list[State] = []
-    for at in (*(now - seconds for seconds in BEFORE_SECONDS), now):
+    for at in (*(now - seconds for seconds in before), now):
         moments.append(asker.moments([key], at)[key])
         states = course.look(moments[-1])
     return CaseFile(*key, moments=moments, limits=limits), states

@@ -1,9 +1,14 @@
 """Shows what every rank is doing right now, and what is wrong, until q or Ctrl-C.
 
 The verdict is at the top, then a line per rank, ranks at fault first.  The command needs no agent;
-root, or the user of the ranks, sees the most.
+root, or the user of the ranks, sees the most.  With --prometheus it shows all ranks of JOB, on all
+its nodes.
 
+  <  >     sort by the column to the left or right of this one; so does a click on a title
+  r        reverse the order
+  /        show only ranks with these words in their job, role, rank, node, stage or class
   e        the stacks of the rank under the cursor, and of the other ranks of its job, by py-spy
+  t        write the last events of its job to a file here, for https://ui.perfetto.dev
   q        end, as Ctrl-C does
 
 ► marks the ranks at fault, ! those without progress for longer than their stage may take.  The bar
@@ -23,18 +28,31 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import select
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from stagewatch.core.config import add_options, duration, option, options_of
+from stagewatch.core.config import (
+    add_options,
+    duration,
+    option,
+    options_of,
+)
 from stagewatch.core.errors import ConfigError
 from stagewatch.inspect.command import LookOptions
+from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.top.node import NodeSource
+from stagewatch.top.rows import Source
+from stagewatch.trace.command import TraceOptions, write
 
+NODE_SECONDS, JOB_SECONDS = 1.0, 5.0
+"""Between two looks at this node, and two questions to a Prometheus."""
 HANG_UP_SECONDS = 5.0
 """How long a clean end may take once the terminal has hung up."""
 
@@ -43,13 +61,19 @@ HANG_UP_SECONDS = 5.0
 class TopOptions(LookOptions):
     """Options of `stagewatch top`."""
 
-    interval: float = option(1.0, "time between two looks", parse=duration)
+    interval: float | None = option(
+        None,
+        f"time between two looks; unless given {NODE_SECONDS:g} s, and {JOB_SECONDS:g} s with "
+        "--prometheus",
+        parse=duration,
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch top`."""
     parser.add_argument("job_id", nargs="?", default="", metavar="JOB", help="only this job")
-    add_options(parser, {"top": TopOptions})
+    tables = {"top": TopOptions, "prometheus": PrometheusOptions}
+    add_options(parser, tables, without=("prometheus.url",))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,14 +81,17 @@ def run(arguments: argparse.Namespace) -> int:
     from stagewatch.top.screen import Screen
 
     options = options_of(arguments, TopOptions, "top")
+    server = server_at(options.prometheus, arguments)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in ("", "dumb"):
         raise ConfigError("top needs a terminal; for files and pipes: stagewatch inspect --watch 5")
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # an empty name counts as none
     logging.disable()  # a log line would disturb the screen
     threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
-    with closing(NodeSource(options, arguments.job_id)) as source:
-        screen = Screen(source, options.interval)
+    source = _source(options, server, arguments.job_id)
+    with closing(source):
+        interval = options.interval or (JOB_SECONDS if server else NODE_SECONDS)
+        screen = Screen(source, interval, _tracer(arguments, options, server))
         screen.run()
     return screen.return_code or 0
 
@@ -79,3 +106,36 @@ def _end_with_terminal(terminal: int) -> None:
     hung_up.poll()
     time.sleep(HANG_UP_SECONDS)
     os._exit(0)
+
+
+def _source(options: TopOptions, server: PrometheusOptions | None, job: str) -> Source:
+    if server is None:
+        return NodeSource(options, job)
+    if not job:
+        raise ConfigError("--prometheus needs a job, whose ranks it shows: stagewatch top JOB")
+    from stagewatch.prometheus.api import PrometheusApi
+    from stagewatch.top.job import JobSource
+
+    return JobSource(PrometheusApi.of(server), job)
+
+
+def _tracer(
+    arguments: argparse.Namespace, options: TopOptions, server: PrometheusOptions | None
+) -> Callable[[str], str]:
+    """A function that writes the trace of a job, as `stagewatch trace` does, and returns its
+    path."""
+    own = argparse.Namespace(config=arguments.config)  # the flags are only for the Prometheus
+    asked = replace(
+        options_of(own, TraceOptions, "trace"),
+        record_dir=options.record_dir,
+        prometheus=options.prometheus,
+        agent=(),
+    )
+
+    def trace(job: str) -> str:
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", job)[:80]
+        output = Path(f"stagewatch-{name}-{time.strftime('%Y%m%dT%H%M%S')}.json.gz")
+        events = write(output, replace(asked, job=job), server)
+        return f"{output.absolute()}: {events} events; open it at https://ui.perfetto.dev"
+
+    return trace

@@ -6,8 +6,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
+from dataclasses import replace
 
+from stagewatch.core.words import duration
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
 from stagewatch.incidents.files import Incident, read, with_evidence
@@ -17,10 +19,11 @@ from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.judge import Verdict, judge
 from stagewatch.judgement.sentence import sentence
+from stagewatch.judgement.words import collective
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import StackTaker
-from stagewatch.top.rows import Key, Row, View, key
+from stagewatch.top.rows import Row, View
 from stagewatch.top.shares import WorkShares
 
 INCIDENTS_SECONDS = 10.0
@@ -28,14 +31,16 @@ INCIDENTS_SECONDS = 10.0
 RATE_SECONDS = 60.0
 """The time over which steps are counted, where there were two in it."""
 
+_Key = tuple[str, str, int, int]
+
 
 class StepRates:
     """Counts the steps of ranks over repeated looks."""
 
     def __init__(self) -> None:
-        self._steps: dict[Key, deque[tuple[float, int]]] = {}
+        self._steps: dict[_Key, deque[tuple[float, int]]] = {}
 
-    def per_second(self, ranks: Sequence[RankFacts], now: float) -> dict[Key, float]:
+    def per_second(self, ranks: Sequence[RankFacts], now: float) -> dict[_Key, float]:
         """By rank, as of now; without ranks that have not made two steps."""
         before, self._steps = self._steps, {}
         rates = {}
@@ -54,6 +59,11 @@ class StepRates:
             elif len(steps) > 1:
                 rates[key(rank)] = (steps[-1][1] - steps[0][1]) / (now - steps[0][0])
         return rates
+
+
+def key(rank: RankFacts) -> _Key:
+    """The identity of a rank's process on this node."""
+    return rank.job_id, rank.role, rank.rank, rank.pid
 
 
 class NodeSource:
@@ -94,23 +104,31 @@ class NodeSource:
         return View(
             [(sentence(one), one.wrong) for one in sorted(verdicts, key=_gravest_first)],
             [
-                Row(rank, key(rank) in accused, rates.get(key(rank)), shares.get(key(rank)))
+                replace(
+                    row_of(rank),
+                    at_fault=key(rank) in accused,
+                    steps_per_second=rates.get(key(rank)),
+                    work_and_waiting=shares.get(key(rank)),
+                )
                 for rank in ranks
             ],
         )
 
-    def stacks(self, asked: RankFacts) -> str:
+    def stacks(self, row: Row) -> str:
         """The stack of a rank, then those of the job's other ranks here, from py-spy."""
-        ranks = [rank for rank in self._last if rank.job_id == asked.job_id]
+        ranks = [rank for rank in self._last if rank.job_id == row.job_id]
         live = [
             rank
             for rank in self._directory.look().ranks
-            if rank.job_id == asked.job_id and rank.life is Life.ALIVE
+            if rank.job_id == row.job_id and rank.life is Life.ALIVE
         ]
-        with closing(StackTaker()) as taker:
+        taker = StackTaker()
+        try:
             ranks = take(live, ranks, taker)
-        first = next((rank for rank in ranks if key(rank) == key(asked)), None)
-        return text(ranks, judge(ranks), first).strip() or "No process of this job lives here."
+        finally:
+            taker.close()
+        asked = next((rank for rank in ranks if row_of(rank).key == row.key), None)
+        return text(ranks, judge(ranks), asked).strip() or "No process of this job lives here."
 
     def close(self) -> None:
         """Close the records, and end the children that read for this source."""
@@ -123,6 +141,31 @@ class NodeSource:
             self._incidents = list(read(self._options.incident_dir, jobs))
             self._incidents_of = jobs, time.monotonic()
         return self._incidents
+
+
+def row_of(rank: RankFacts) -> Row:
+    """The line of a rank, without the values that need other looks or ranks."""
+    inside = [
+        f"{collective(name, call)}, {duration(call.seconds)}" for name, call in rank.inside.items()
+    ]
+    return Row(
+        job_id=rank.job_id,
+        role=rank.role,
+        rank=str(rank.rank),
+        pid=rank.pid,
+        stage=rank.stage or "",
+        substage=rank.substage,
+        open_seconds=rank.stage_open_seconds,
+        step=rank.step,
+        age_seconds=rank.progress_age_seconds,
+        budget_seconds=rank.budget_seconds,
+        overdue=rank.overdue,
+        wait_class=rank.wait_class.value,
+        state=rank.state,
+        wait_channel=rank.wait_channel,
+        cpu_ratio=rank.cpu_ratio,
+        inside="; ".join(inside) or rank.stack.frame or rank.first_failure,
+    )
 
 
 def _gravest_first(verdict: Verdict) -> tuple[bool, bool, bool]:

@@ -4,35 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from stagewatch.core.words import duration, printable
-from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.limits import UNTAUGHT_SECONDS
-from stagewatch.judgement.words import collective
 from stagewatch.ranks.wait_class import WaitClass
-
-Key = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rank at this moment, with what other ranks and other looks tell of it."""
+    """One rank at this moment.  Unknown values are `None` or empty."""
 
-    rank: RankFacts
-    at_fault: bool = False
+    job_id: str
+    role: str
+    rank: str
+    node: str = ""
+    cluster: str = ""
+    pid: int | None = None
+    stage: str = ""
+    substage: str = ""
+    open_seconds: float | None = None
+    step: int | None = None
     steps_per_second: float | None = None
+    age_seconds: float | None = None
+    """Since its last progress."""
+    budget_seconds: float | None = None
+    """How long its stage may go without."""
+    overdue: bool = False
+    wait_class: str = WaitClass.UNKNOWN.value
+    state: str = ""
+    wait_channel: str = ""
+    cpu_ratio: float | None = None
     work_and_waiting: tuple[float, float] | None = None
     """Shares of its time outside and inside of collectives."""
+    inside: str = ""
+    """The collective that it is inside of, else its place in the user's code where known."""
+    at_fault: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The identity of the rank."""
+        return self.cluster, self.job_id, self.role, self.rank.zfill(9), self.node
 
     @property
     def gone(self) -> bool:
         """Whether its process has ended."""
-        return self.rank.wait_class is WaitClass.GONE
-
-
-def key(rank: RankFacts) -> Key:
-    """The identity of a rank's process on this node."""
-    return rank.job_id, rank.role, rank.rank, rank.pid
+        return self.wait_class == WaitClass.GONE.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,25 @@ class View:
     sentences: Sequence[tuple[str, bool]] = ()
     """The verdicts, the gravest first, and whether each tells of something wrong."""
     rows: Sequence[Row] = ()
+
+
+class Source(Protocol):
+    """Reads ranks; one thread reads, others may ask for stacks meanwhile."""
+
+    title: str
+    """What it looks at."""
+
+    def look(self) -> View:
+        """The ranks now.  Raises `StagewatchError` with a line to act on."""
+        ...
+
+    def stacks(self, row: Row) -> str:
+        """The stacks of a rank and of its job's others, as text; may take half a minute."""
+        ...
+
+    def close(self) -> None:
+        """Close everything, after the last look."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +97,8 @@ class Column:
     """The most that it takes."""
     cell: Callable[[Row, int], Cell]
     """What stands in it, in so many columns of the terminal."""
+    sort: Callable[[Row], str | float]
+    """What rows are ordered by: the smallest stands on top."""
     left: bool = False
     """Whether it holds words, and not numbers."""
     fit: bool = False
@@ -91,12 +129,21 @@ _CLASSES = {
 }
 
 
+def _worst_first(row: Row) -> str:
+    return f"{not row.at_fault:d}{not row.overdue:d}{row.gone:d}"
+
+
 def _mark(row: Row, _width: int) -> Cell:
-    return Cell("►" if row.at_fault else "!" if row.rank.overdue else "", "bold red")
+    return Cell("►" if row.at_fault else "!" if row.overdue else "", "bold red")
 
 
 def _plain(text: Callable[[Row], str]) -> Callable[[Row, int], Cell]:
     return lambda row, _width: Cell(text(row), "bold red" if row.at_fault else "")
+
+
+def _greatest(number: float | None) -> float:
+    """The key to sort by: the greatest value first, unknown ones last."""
+    return float("inf") if number is None else -number
 
 
 def short(seconds: float | None) -> str:
@@ -118,71 +165,73 @@ def _rate(row: Row) -> str:
 
 def _age(row: Row, width: int) -> Cell:
     """A bar that is full when the rank's budget is used up, and the age of the last progress."""
-    age = row.rank.progress_age_seconds
-    if age is None:
+    if row.age_seconds is None:
         return Cell("-".rjust(width), "dim")
     length = width - 9
-    share = age / (row.rank.budget_seconds or UNTAUGHT_SECONDS)
-    full = length if row.rank.overdue else min(length, int(share * length))
-    style = "bold red" if row.rank.overdue else "yellow" if share >= 0.5 else "green"
-    return Cell("━" * full + "─" * (length - full) + short(age).rjust(9), style)
+    share = row.age_seconds / (row.budget_seconds or UNTAUGHT_SECONDS)
+    full = length if row.overdue else min(length, int(share * length))
+    style = "bold red" if row.overdue else "yellow" if share >= 0.5 else "green"
+    return Cell("━" * full + "─" * (length - full) + short(row.age_seconds).rjust(9), style)
+
+
+def _open(row: Row) -> str:
+    return short(row.open_seconds)
 
 
 def _step(row: Row) -> str:
-    return "-" if row.rank.step is None else str(row.rank.step)
+    return "-" if row.step is None else str(row.step)
 
 
 def _cpu(row: Row) -> str:
-    return "-" if row.rank.cpu_ratio is None else f"{row.rank.cpu_ratio:.0%}"
+    return "-" if row.cpu_ratio is None else f"{row.cpu_ratio:.0%}"
 
 
 def _work(row: Row) -> str:
     return "-" if row.work_and_waiting is None else "{:.0%}/{:.0%}".format(*row.work_and_waiting)
 
 
+def _most_work(row: Row) -> float:
+    return _greatest(None if row.work_and_waiting is None else row.work_and_waiting[0])
+
+
 def _stage(row: Row, _width: int) -> Cell:
-    stage, substage = row.rank.stage or "", row.rank.substage
-    text = f"{stage}/{substage}" if substage else stage or "-"
-    return Cell(text, "bold red" if row.at_fault else _STAGES.get(stage, ""))
+    text = f"{row.stage}/{row.substage}" if row.substage else row.stage or "-"
+    return Cell(text, "bold red" if row.at_fault else _STAGES.get(row.stage, ""))
 
 
 def _class(row: Row, _width: int) -> Cell:
-    name = row.rank.wait_class.value
-    return Cell(name, "bold red" if row.at_fault else _CLASSES.get(name, ""))
+    return Cell(row.wait_class, "bold red" if row.at_fault else _CLASSES.get(row.wait_class, ""))
 
 
-def _inside(row: Row) -> str:
-    """The collective that it is inside of, else its place in the user's code where known."""
-    rank = row.rank
-    inside = [
-        f"{collective(name, call)}, {duration(call.seconds)}" for name, call in rank.inside.items()
-    ]
-    return "; ".join(inside) or rank.stack.frame or rank.first_failure
-
-
+WORST = Column("", 1, _mark, _worst_first, left=True)
 COLUMNS = (
-    Column("", 1, _mark, left=True),
-    Column("JOB", 16, _plain(lambda row: row.rank.job_id), left=True, fit=True),
-    Column("ROLE", 12, _plain(lambda row: row.rank.role), left=True, fit=True),
-    Column("RANK", 5, _plain(lambda row: str(row.rank.rank))),
-    Column("PID", 7, _plain(lambda row: str(row.rank.pid or "-"))),
-    Column("STAGE", 26, _stage, left=True),
-    Column("OPEN", 8, _plain(lambda row: short(row.rank.stage_open_seconds))),
-    Column("STEP", 7, _plain(_step)),
-    Column("STEPS", 8, _plain(_rate)),
-    Column("PROGRESS", 28, _age, left=True),
-    Column("CLASS", 7, _class, left=True),
-    Column("CPU", 5, _plain(_cpu)),
-    Column("WORK/WAIT", 9, _plain(_work)),
-    Column("S", 1, _plain(lambda row: row.rank.state), left=True),
-    Column("WCHAN", 20, _plain(lambda row: row.rank.wait_channel), left=True),
-    Column("INSIDE", 44, _plain(_inside), left=True),
+    WORST,
+    Column("JOB", 16, _plain(lambda row: row.job_id), lambda row: row.job_id, left=True, fit=True),
+    Column("ROLE", 12, _plain(lambda row: row.role), lambda row: row.role, left=True, fit=True),
+    Column("RANK", 5, _plain(lambda row: row.rank), lambda row: row.rank.zfill(9)),
+    Column("NODE", 24, _plain(lambda row: row.node), lambda row: row.node, left=True, fit=True),
+    Column("PID", 7, _plain(lambda row: str(row.pid or "-")), lambda row: row.pid or 0),
+    Column("STAGE", 26, _stage, lambda row: row.stage, left=True),
+    Column("OPEN", 8, _plain(_open), lambda row: _greatest(row.open_seconds)),
+    Column("STEP", 7, _plain(_step), lambda row: -_greatest(row.step)),
+    Column("STEPS", 8, _plain(_rate), lambda row: -_greatest(row.steps_per_second)),
+    Column("PROGRESS", 28, _age, lambda row: _greatest(row.age_seconds), left=True),
+    Column("CLASS", 7, _class, lambda row: row.wait_class, left=True),
+    Column("CPU", 5, _plain(_cpu), lambda row: _greatest(row.cpu_ratio)),
+    Column("WORK/WAIT", 9, _plain(_work), _most_work),
+    Column("S", 1, _plain(lambda row: row.state), lambda row: row.state, left=True),
+    Column(
+        "WCHAN", 20, _plain(lambda row: row.wait_channel), lambda row: row.wait_channel, left=True
+    ),
+    Column("INSIDE", 44, _plain(lambda row: row.inside), lambda row: row.inside, left=True),
 )
-_LEAST = {"STAGE": 14, "PROGRESS": 15, "INSIDE": 16, "WCHAN": 12, "JOB": 8}
+_LEAST = {"STAGE": 14, "PROGRESS": 15, "INSIDE": 16, "WCHAN": 12, "JOB": 8, "NODE": 10}
 """What a column can do with."""
-_DROPPED_FIRST = ("S", "WCHAN", "PID", "INSIDE", "OPEN", "WORK/WAIT", "ROLE", "STEPS", "CPU", "JOB")
+_DROPPED_FIRST = (
+    *("S", "WCHAN", "PID", "INSIDE", "OPEN", "WORK/WAIT", "ROLE", "STEPS", "CPU", "NODE", "JOB"),
+)
 """What goes where the terminal is too narrow."""
-_CUT_FIRST = ("INSIDE", "WCHAN", "JOB", "STAGE", "PROGRESS")
+_CUT_FIRST = ("INSIDE", "WCHAN", "NODE", "JOB", "STAGE", "PROGRESS")
 
 Layout = Sequence[tuple[Column, int]]
 """The columns that are shown, each with its width; one blank stands between two."""
@@ -191,11 +240,15 @@ Layout = Sequence[tuple[Column, int]]
 def layout(rows: Sequence[Row], width: int) -> Layout:
     """The columns that fit."""
     widths = {column.title: _wanted(column, rows) for column in COLUMNS}
-    if len({row.rank.job_id for row in rows}) == 1:
+    if not any(row.node for row in rows):
+        del widths["NODE"]
+    if len({row.job_id for row in rows}) == 1:
         del widths["JOB"]
     for title in _DROPPED_FIRST:
-        least = {name: min(wide, _LEAST.get(name, wide)) for name, wide in widths.items()}
-        if _total(least) > width:
+        if (
+            _total({name: min(wide, _LEAST.get(name, wide)) for name, wide in widths.items()})
+            > width
+        ):
             widths.pop(title, None)
     for title in _CUT_FIRST:
         over = _total(widths) - width
@@ -227,8 +280,22 @@ def cells(row: Row, columns: Layout) -> list[Cell]:
     return line
 
 
-def worst_first(rows: Iterable[Row]) -> list[Row]:
-    """The ranks at fault, then those that are overdue, then by job and rank; the dead come last."""
-    return sorted(
-        rows, key=lambda row: (not row.at_fault, not row.rank.overdue, row.gone, key(row.rank))
-    )
+def ordered(rows: Iterable[Row], column: Column, *, reverse: bool) -> list[Row]:
+    """The rows sorted by a column; equal ones stay in the order of jobs and ranks."""
+    by_key = sorted(rows, key=lambda row: row.key)
+    return sorted(by_key, key=column.sort, reverse=reverse)
+
+
+def matching(rows: Iterable[Row], words: str) -> list[Row]:
+    """The rows that contain every word in their role, node, stage, class or similar; a number must
+    equal a rank, pid or job."""
+    wanted = words.casefold().split()
+    return [row for row in rows if all(_has(row, word) for word in wanted)]
+
+
+def _has(row: Row, word: str) -> bool:
+    if word.isdecimal():
+        return word in (row.rank, str(row.pid), row.job_id)
+    texts = (row.job_id, row.role, row.node, row.stage, row.substage, row.wait_class, row.inside)
+    fault = "fault" if row.at_fault else "overdue" if row.overdue else ""
+    return any(word in text.casefold() for text in (*texts, "rank", fault))

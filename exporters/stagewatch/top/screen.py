@@ -7,40 +7,37 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterable
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.coordinate import Coordinate
 from textual.css.query import NoMatches
 from textual.screen import ModalScreen
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Footer, Input, Static
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import printable
-from stagewatch.judgement.facts import RankFacts
-from stagewatch.top.rows import Cell, Layout, Row, View, cells, key, layout, worst_first
+from stagewatch.top.rows import (
+    WORST,
+    Cell,
+    Column,
+    Layout,
+    Row,
+    Source,
+    View,
+    cells,
+    layout,
+    matching,
+    ordered,
+)
 
 END_SECONDS = 2.0
 """How long the end waits for a look under way."""
 MAX_SENTENCES = 12
-
-
-class Source(Protocol):
-    """Reads ranks; one thread reads, others may ask for stacks meanwhile."""
-
-    title: str
-    """What it looks at."""
-
-    def look(self) -> View:
-        """The ranks now.  Raises `StagewatchError` with a line to act on."""
-        ...
-
-    def stacks(self, asked: RankFacts) -> str:
-        """The stacks of a rank and of its job's others, as text; may take half a minute."""
-        ...
 
 
 class Stacks(ModalScreen[None]):
@@ -76,37 +73,53 @@ class Screen(App[None]):
     Screen, #head, #verdict, DataTable, Footer, Stacks { background: ansi_default; }
     #head { height: 1; color: ansi_default; }
     #verdict { height: auto; max-height: 40%; margin: 0 0 1 0; }
+    #filter { height: 1; border: none; padding: 0; display: none; background: ansi_default; }
     DataTable { height: 1fr; scrollbar-size: 1 1; overflow-x: hidden; }
     DataTable > .datatable--header { background: ansi_default; text-style: bold; }
     DataTable > .datatable--cursor {
         text-style: reverse; color: ansi_default; background: ansi_default;
     }
+    DataTable > .datatable--header-hover { background: ansi_default; }
     VerticalScroll { height: 1fr; scrollbar-size: 1 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
+        Binding("slash", "filter", "Filter"),
+        Binding("less_than_sign", "sort(-1)", "Sort", key_display="< >"),
+        Binding("greater_than_sign", "sort(1)", "Sort", show=False),
+        Binding("r", "reverse", "Reverse"),
         Binding("e", "stacks", "Stacks"),
+        Binding("t", "trace", "Trace"),
+        Binding("escape", "show_all", show=False),
     ]
 
-    def __init__(self, source: Source, interval: float) -> None:
-        """`interval` is the time between two looks, in seconds."""
+    def __init__(self, source: Source, interval: float, trace: Callable[[str], str]) -> None:
+        """`interval` is in seconds; `trace` writes the trace of a job and returns its path."""
         super().__init__()
         self.theme = "ansi-dark"  # the terminal's own colours and background, dark or light
         self._source = source
         self._interval = interval
+        self._trace = trace
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._view = View()
         self._looked_at = ""
         self._problem = ""
+        self._words = ""
+        self._sort = WORST
+        self._reverse = False
         self._shown: list[Row] = []
         self._chosen = ""
+        self._columns: Layout = ()
+        self._titles: list[Cell] = []
+        self._lines: list[list[Cell]] = []
 
     def compose(self) -> ComposeResult:
         """The verdict, the ranks, and help on the keys."""
         yield Static(id="head")
         yield Static(id="verdict")
+        yield Input(placeholder="words to look for; Enter keeps them, Esc shows all", id="filter")
         yield DataTable[Text](cursor_type="row", cell_padding=0)
         yield Footer(show_command_palette=False)
 
@@ -150,16 +163,26 @@ class Screen(App[None]):
         """Everything from the last look."""
         if not self._looked_at and not self._problem:
             return
-        self._shown = worst_first(self._view.rows)
+        self._shown = ordered(
+            matching(self._view.rows, self._words), self._sort, reverse=self._reverse
+        )
         with contextlib.suppress(NoMatches):  # while the screen is being closed, part by part
             self._show_head()
             self._show_verdict()
             self._show_ranks()
 
     def _show_head(self) -> None:
-        count = f"{len(self._shown)} rank{'s' * (len(self._shown) != 1)}"
-        head = f" · {printable(self._source.title, 64)} · {count} · {self._looked_at}"
-        self.query_one("#head", Static).update(Text.assemble(("stagewatch top", "bold"), head))
+        rows = self._view.rows
+        count = f"{len(rows)} rank{'s' * (len(rows) != 1)}"
+        if self._words:
+            count = f"{len(self._shown)} of {count} with {printable(self._words, 40)!r}"
+        order = f"by {self._sort.title.lower()}" if self._sort.title else "worst first"
+        head = f" · {count} · {self._looked_at} · {order}{', reversed' * self._reverse}"
+        self.query_one("#head", Static).update(
+            Text.assemble(
+                ("stagewatch top", "bold"), f" · {printable(self._source.title, 64)}{head}"
+            )
+        )
 
     def _show_verdict(self) -> None:
         told = Text()
@@ -174,47 +197,120 @@ class Screen(App[None]):
         self.query_one("#verdict", Static).update(told)
 
     def _show_ranks(self) -> None:
-        """Draw one line per rank; a line is one cell, since the table draws all cells anew."""
+        """Draw one line per rank: only the changed lines, if the ranks and their order are the
+        same.
+
+        A line is one cell, since the table draws all cells at every change.
+        """
         table: DataTable[Text] = self.query_one(DataTable)
-        width = self.size.width - 1
-        columns = layout(self._shown, width)
-        chosen, scrolled = self._chosen, table.scroll_y
-        table.clear(columns=True)
-        table.add_column(_titles(columns), width=width)
-        for row in self._shown:
-            table.add_row(_text(cells(row, columns)), key=_text_key(row))
-        if chosen in table.rows:
-            table.move_cursor(row=table.get_row_index(chosen), scroll=False)
-        table.scroll_to(y=scrolled, animate=False)
+        columns = layout(self._shown, self.size.width - 1)
+        titles = _titles(columns, self._sort)
+        lines = [cells(row, columns) for row in self._shown]
+        keys = [_text_key(row) for row in self._shown]
+        if titles == self._titles and keys == [key.value for key in table.rows]:
+            for place, (line, before) in enumerate(zip(lines, self._lines, strict=True)):
+                if line != before:
+                    table.update_cell_at(Coordinate(place, 0), _text(line))
+        else:
+            chosen, scrolled = self._chosen, table.scroll_y
+            table.clear(columns=True)
+            table.add_column(_text(titles), width=self.size.width - 1)
+            for key, line in zip(keys, lines, strict=True):
+                table.add_row(_text(line), key=key)
+            if chosen in keys:
+                table.move_cursor(row=keys.index(chosen), scroll=False)
+            table.scroll_to(y=scrolled, animate=False)
+        self._columns, self._titles, self._lines = columns, titles, lines
 
     def on_data_table_row_highlighted(self, message: DataTable.RowHighlighted) -> None:
         """Remember the rank under the cursor."""
         self._chosen = message.row_key.value or ""
 
+    def on_data_table_header_selected(self) -> None:
+        """Sort by the clicked column; at the second click reverse the order."""
+        at = 0
+        for column, width in self._columns:
+            at += width + 1
+            if self.mouse_position.x < at:
+                self._reverse = column is self._sort and not self._reverse
+                self._sort = column
+                break
+        self._show()
+
+    def action_sort(self, by: int) -> None:
+        """Sort by the visible column left or right of this one."""
+        shown = [column for column, _ in self._columns]
+        at = shown.index(self._sort) if self._sort in shown else 0
+        self._sort = shown[(at + by) % len(shown)] if shown else WORST
+        self._reverse = False
+        self._show()
+
+    def action_reverse(self) -> None:
+        """Reverse the order."""
+        self._reverse = not self._reverse
+        self._show()
+
+    def action_filter(self) -> None:
+        """Ask for words."""
+        words = self.query_one(Input)
+        words.display = True
+        words.focus()
+
+    def action_show_all(self) -> None:
+        """Forget the words."""
+        self.query_one(Input).value = ""
+        self.on_input_submitted()
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        """Show the ranks with these words."""
+        self._words = message.value
+        self._show()
+
+    def on_input_submitted(self) -> None:
+        """Keep the words and return to the ranks."""
+        self.query_one(Input).display = False
+        self.query_one(DataTable).focus()
+
     def action_stacks(self) -> None:
-        """Show the stacks of the chosen rank's job, once they are there; nothing waits for them."""
-        row = next((row for row in self._shown if _text_key(row) == self._chosen), None)
-        if row is not None:
-            rank = row.rank
-            title = f"Stacks of rank {rank.rank} ({rank.role}), job {rank.job_id}"
-            stacks = Stacks(printable(title))
+        """Show the stacks of the chosen rank's job."""
+        if (row := self._row()) is not None:
+            stacks = Stacks(printable(f"Stacks of rank {row.rank} ({row.role}), job {row.job_id}"))
             self.push_screen(stacks)
-            threading.Thread(target=self._ask, args=(rank, stacks), daemon=True).start()
+            self._ask(lambda: self._source.stacks(row), stacks.show)
 
-    def _ask(self, rank: RankFacts, stacks: Stacks) -> None:
-        try:
-            answer = self._source.stacks(rank)
-        except (StagewatchError, OSError) as error:
-            answer = str(error)
-        self.call_later(stacks.show, answer)
+    def action_trace(self) -> None:
+        """Write the trace of the chosen rank's job."""
+        if (row := self._row()) is not None:
+            self._show_message(f"writing the trace of job {row.job_id} ...", seconds=3.0)
+            self._ask(lambda: self._trace(row.job_id), self._show_message)
+
+    def _row(self) -> Row | None:
+        return next((row for row in self._shown if _text_key(row) == self._chosen), None)
+
+    def _show_message(self, text: str, seconds: float = 20.0) -> None:
+        self.notify(printable(text), timeout=seconds, markup=False)
+
+    def _ask(self, question: Callable[[], str], then: Callable[[str], None]) -> None:
+        """Pass on the answer, or why there is none, when it is there; nothing waits for it."""
+
+        def ask() -> None:
+            try:
+                answer = question()
+            except (StagewatchError, OSError) as error:
+                answer = str(error)
+            self.call_later(then, answer)
+
+        threading.Thread(target=ask, daemon=True).start()
 
 
-def _titles(columns: Layout) -> Text:
-    titles = [
-        column.title.ljust(width) if column.left else column.title.rjust(width)
+def _titles(columns: Layout, sort: Column) -> list[Cell]:
+    return [
+        Cell(
+            column.title.ljust(width) if column.left else column.title.rjust(width),
+            "bold reverse" if column is sort and column.title else "bold",
+        )
         for column, width in columns
     ]
-    return Text(" ".join(titles), "bold", no_wrap=True, end="")
 
 
 def _text(line: Iterable[Cell]) -> Text:
@@ -222,4 +318,4 @@ def _text(line: Iterable[Cell]) -> Text:
 
 
 def _text_key(row: Row) -> str:
-    return "\0".join(map(str, key(row.rank)))
+    return "\0".join(row.key)

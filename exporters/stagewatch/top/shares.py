@@ -7,19 +7,20 @@ from collections.abc import Iterable
 
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.own_work import work_and_waiting
-from stagewatch.top.rows import Key
 
 WINDOW_SECONDS = 60.0
 """The time that is divided, where a rank has been seen for so long."""
+
+_Key = tuple[str, str, int, int]
 
 
 class WorkShares:
     """Follows the counters of ranks over repeated looks."""
 
     def __init__(self) -> None:
-        self._looks: dict[Key, deque[tuple[float, float, float]]] = {}
+        self._looks: dict[_Key, deque[tuple[float, float, float]]] = {}
 
-    def of(self, ranks: Iterable[Rank], now: float) -> dict[Key, tuple[float, float]]:
+    def of(self, ranks: Iterable[Rank], now: float) -> dict[_Key, tuple[float, float]]:
         """The shares of work and of waiting, by job, role, rank and pid.
 
         `now` is on the clock that counts suspend, in seconds, no earlier than the records were
