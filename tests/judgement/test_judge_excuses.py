@@ -11,7 +11,7 @@ from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import WORKING_SECONDS
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.wait_class import WaitClass
-from tests.judgement.jobs import PARKED, SPINNING, job
+from tests.judgement.jobs import LEFT, PARKED, SPINNING, job
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
 BEHIND: dict[str, Any] = OVERDUE | {"collectives": {"world": 219}, "inside": {}}
@@ -40,6 +40,15 @@ def test_a_checkpoint_beyond_its_time_excuses_no_other_role() -> None:
     hung = {"stage": "checkpoint", "progress_age_seconds": 1000.0, "budget_seconds": 900.0}
     waiting, trainers = job(4, PARKED, role="rollout"), job(8, PARKED | hung)
     assert [found.stalled for found in judge(waiting + trainers)] == [True, True]
+
+
+def test_ranks_that_are_idle_wait_for_the_driver_that_died() -> None:
+    idle = job(4, PARKED | {"stage": "idle"})
+    (found,) = judge(idle)
+    assert (found.stalled, found.evidence) == (False, "")
+    driver = job(1, {"wait_class": WaitClass.GONE, "progress_age_seconds": None}, role="driver")
+    charges = [charge for found in judge(idle + driver) for charge in found.charges]
+    assert [(one.rank.role, one.evidence) for one in charges] == [("driver", "process_gone")]
 
 
 @pytest.mark.parametrize(
@@ -129,3 +138,9 @@ def test_a_rank_that_has_lost_its_gpu_is_named() -> None:
     assert [(c.rank.rank, c.evidence, c.confidence) for c in found.charges] == [
         (1, "device_lost", "sure")
     ]
+
+
+def test_a_rank_between_two_stages_gives_way_to_one_that_has_not_come_from_its_stage() -> None:
+    ranks = job(8, SPINNING, rank_2=LEFT | {"stage": "train"}, rank_5=LEFT | {"stage": "idle"})
+    (found,) = judge(ranks)
+    assert [(charge.rank.rank, charge.evidence) for charge in found.charges] == [(2, "awaited")]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.below import add_waits_below
-from stagewatch.judgement.case import Case, Charge, usual_waits
+from stagewatch.judgement.case import WEAK, Case, Charge, usual_waits
 from stagewatch.judgement.facts import RankFacts, is_still
 from stagewatch.judgement.graph import Graph, Kind, Where, draw
 from stagewatch.judgement.limits import (
@@ -81,6 +81,7 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
         )
         for place, (evidence, group, op) in sorted(found.items())
     )
+    named = tuple(one for one in named if one.evidence not in WEAK) or named
     return replace(case, charges=named, nobody="" if named else _nobody(live, graph))
 
 

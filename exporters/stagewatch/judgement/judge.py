@@ -159,7 +159,7 @@ class _Job:
             rank.wait_class is WaitClass.STOPPED for rank in case.live
         ):
             return Excuse("suspended")
-        if _idles(case):
+        if _idles(case) and not any(other.gone for other in self.cases.values()):
             return Excuse("idle")
         return self._for_others(role)
 
