@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stagewatch.gpu.device_state import Device
+from stagewatch.judgement.facts import Inside
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import WORKING_SECONDS
 from stagewatch.judgement.sentence import sentence
@@ -144,3 +145,17 @@ def test_a_rank_between_two_stages_gives_way_to_one_that_has_not_come_from_its_s
     ranks = job(8, SPINNING, rank_2=LEFT | {"stage": "train"}, rank_5=LEFT | {"stage": "idle"})
     (found,) = judge(ranks)
     assert [(charge.rank.rank, charge.evidence) for charge in found.charges] == [(2, "awaited")]
+
+
+def test_the_only_one_of_its_role_in_a_group_waits_as_the_others_do_that_have_all_come() -> None:
+    inside = {
+        "collectives": {"weights": 9, "world": 219},
+        "group_sizes": {"weights": 3},
+        "inside": {"weights": Inside("broadcast", 410.0)},
+    }
+    engines = job(2, SPINNING | inside | {"collectives": {"weights": 9}}, role="rollout")
+    found = judge(job(4, SPINNING, rank_0=inside) + engines)
+    assert {verdict.role: verdict.evidence for verdict in found} == {
+        "train": "group_only",
+        "rollout": "group_only",
+    }

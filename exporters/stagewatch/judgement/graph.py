@@ -436,7 +436,8 @@ class Group:
     def _together(self) -> set[int]:
         counted = {place for place in self.inside if self.sequence.get(place) == self.reached}
         here = counted | (self._younger & self.inside.keys())
-        whole = here == self.members and len(here) > 1 and not self.short
+        several = len(here) > 1 or self.part  # the others are of other roles
+        whole = here == self.members and several and not self.short
         return here if whole and self.reached is not None else set()
 
     def _differing(self, together: set[int]) -> set[int]:
