@@ -56,7 +56,7 @@ def test_hung_controller_fails_its_sources_and_no_other(
     earlier = agent.wait(lambda found: failed in found, "the partitions to be seen")[failed]
     job = slurm.submit(script="exit 1")
     slurm.wait_job(job, "FAILED")
-    before = agent.wait(lambda found: found[failed] > earlier, "the failure to be counted")
+    before = agent.wait(lambda found: found[failed] == earlier + 1, "the failure to be counted")
     targets = agent.discovered()
     slurm.daemons.send("slurmctld", signal.SIGSTOP)
     try:
