@@ -38,8 +38,8 @@ class Charge:
     evidence: str
     """`process_gone`, `node_lost`, `missing`, `not_started`, `left_loop_early`, `awaited`,
     `awaited_through`, `not_launched`, `not_begun`, `no_bytes` (these three as NCCL shows it),
-    `mismatch`, `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`, `role_differs`, `circle`,
-    `stage_behind`, `alone`, `device_idle` or `device_lost`."""
+    `mismatch`, `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`,
+    `role_differs`, `circle`, `stage_behind`, `alone`, `device_idle` or `device_lost`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
