@@ -1,8 +1,8 @@
 """State that an agent keeps over a restart, in a JSON file that may be damaged later.
 
-A function reads the content and checks every value (`whole`, `real`, `past`, `text`). An unusable file is
-set aside, with one log line, and the agent starts afresh: Prometheus expects counters that restart
-at 0, but not wrong ones.
+A function reads the content and checks every value (`whole`, `real`, `past`, `text`). An unusable
+file is set aside, with one log line, and the agent starts afresh: Prometheus expects counters that
+restart at 0, but not wrong ones.
 """
 
 from __future__ import annotations
