@@ -6,6 +6,7 @@ another group records may see it as it was an interval ago.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from tests.alerts.rule_files import Rule, every_rule
@@ -175,3 +176,9 @@ def test_within_a_group_a_record_stands_before_its_readers() -> None:
         if writers and min(writer.position for writer in writers) >= rule.position
     }
     assert late == OWN_PAST.keys()
+
+
+def test_a_record_is_named_by_level_metric_and_operation() -> None:
+    """But for those that give dcgm-exporter's series the names of ours."""
+    names = {rule.name for rule in RULES if rule.records and rule.file != "dcgm.rules.yaml"}
+    assert [name for name in names if not re.fullmatch(r"[a-z_]+(:[a-z][a-z0-9_]*){2}", name)] == []

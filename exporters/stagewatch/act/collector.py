@@ -12,7 +12,7 @@ from stagewatch.act.site import HOUR_SECONDS, Refused, Site, SiteOptions, act, s
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, counter
-from stagewatch.core.state_file import StateFile, moment, text
+from stagewatch.core.state_file import StateFile, past, text
 from stagewatch.core.words import printable
 from stagewatch.judgement.collector import JudgeContext
 from stagewatch.judgement.hardware import SURE, Proposal
@@ -102,7 +102,7 @@ class ActCollector(Collector):
 
 
 def _read(content: Any) -> dict[str, float]:
-    return {text(key): moment(at) for key, at in content["acted"].items()}
+    return {text(key): past(at) for key, at in content["acted"].items()}
 
 
 def _build(options: SiteOptions, context: JudgeContext) -> ActCollector:

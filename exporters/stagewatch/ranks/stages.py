@@ -13,7 +13,7 @@ from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Metric, Samples, counter, gauge, histogram
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.model import RANK_LABELS
+from stagewatch.ranks.model import RANK_LABELS, SHOWN_SECONDS
 from stagewatch.ranks.own_work import OwnWork
 from stagewatch.ranks.rations import Rations
 from stagewatch.ranks.records import Calls, Life, RankRecord, StageTotals
@@ -220,6 +220,8 @@ FOLDED = counter(
 
 class StagesCollector(Collector):
     """Stage metrics of the ranks that keep a record."""
+
+    shown_seconds = SHOWN_SECONDS
 
     def __init__(
         self,
