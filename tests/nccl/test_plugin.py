@@ -105,12 +105,16 @@ def test_a_proxy_waits_for_a_buffer_of_the_rank_after_it(ring: Rings) -> None:
 
 @pytest.mark.parametrize("sanitizer", [name for name in SANITIZERS if name != "plain"])
 def test_nothing_is_found_by_a_sanitizer(ring: Rings, tmp_path: Path, sanitizer: str) -> None:
-    eight = ring(built(tmp_path, *SANITIZERS[sanitizer]))
+    programs = built(tmp_path, *SANITIZERS[sanitizer])
+    eight = ring(programs)
     eight.start(AT, version=6)
     assert eight.finish() == [0] * 8, [log.read_text() for log in eight.logs]
-    assert [log.read_text().split() for log in eight.logs] == [
-        [str(done + 1) for done in range(AT)]
-    ] * 8
+    hung = ring(programs)
+    hung.start(AT, Fault.LOST, victim=3, at=AT)
+    hung.still()
+    for done, logs in ((AT, eight.logs), (AT - 1, hung.logs)):
+        whole = [str(number + 1) for number in range(done)]
+        assert [log.read_text().split() for log in logs] == [whole] * 8
 
 
 def test_whoever_is_killed_at_any_moment_leaves_a_file_that_can_be_read(ring: Rings) -> None:
@@ -149,8 +153,9 @@ def test_files_of_killed_processes_go_after_a_while_and_those_of_living_ones_sta
     two.still()
     two.processes[0].kill()
     two.processes[0].wait()
+    (two.directory / f"{two.processes[0].pid}-00000000.nccl").touch()  # killed in the midst of init
     two.files.tidy()
-    assert len(list(two.directory.iterdir())) == 2
+    assert len(list(two.directory.iterdir())) == 3
     monkeypatch.setattr("stagewatch.ranks.nccl.files.GRACE_SECONDS", -1.0)
     two.files.tidy()
     (left,) = two.directory.iterdir()
