@@ -135,6 +135,21 @@ def test_whoever_is_killed_at_any_moment_leaves_a_file_that_can_be_read(ring: Ri
         four.close()
 
 
+def test_whoever_is_killed_while_it_starts_leaves_nothing_that_cannot_be_told(
+    ring: Rings,
+) -> None:
+    dice = random.Random(36)
+    for _ in range(12):
+        four = ring(ranks=4)
+        four.start(100_000)
+        time.sleep(dice.uniform(0.0, 0.01))
+        four.close()
+        for file in four.directory.glob("*.nccl"):
+            content = file.read_bytes()
+            if any(content[:8]):  # else it is not complete
+                assert {one.name for one in parse(content)} <= {"world"}
+
+
 def test_a_rank_without_a_directory_goes_on_without_a_file(
     plain: tuple[Path, Path], tmp_path: Path
 ) -> None:
