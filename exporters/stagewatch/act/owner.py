@@ -136,7 +136,7 @@ class OwnerCollector(Collector):
         now = self._clock()
         if look := fresh(self._context, now):
             new, due = self._new(look), self._due(look, now)
-            judges = _judges(self._api, look.time) if new or due else []
+            judges = _judges(self._api) if new or due else []
             if self._began in judges:  # else it is not scraped yet, and not known to the others
                 oldest = self._began == min(judges)
                 self._tell_of_new(self._api, look, new, oldest)
@@ -161,7 +161,7 @@ class OwnerCollector(Collector):
         self, api: Queries, look: Look, new: Mapping[JobKey, Judged], oldest: bool
     ) -> None:
         users = owners(api, list(new), look.time) if new else {}
-        heard = _heard(api, list(new), look.time) if users else {}
+        heard = _heard(api, list(new)) if users else {}
         for key in [key for key in new if is_user(users.get(key, ""))][:MOST_AT_ONCE]:
             job = new[key]
             told = _told(users[key], job, look.time)
@@ -179,7 +179,7 @@ class OwnerCollector(Collector):
         return [key for key, since in self._over.items() if now - since >= OVER_SECONDS]
 
     def _tell_of_ended(self, api: Queries, look: Look, due: Sequence[JobKey], oldest: bool) -> None:
-        heard = _heard(api, due, look.time) if due else {}
+        heard = _heard(api, due) if due else {}
         for key in due[:MOST_AT_ONCE]:
             until, told = self._over[key], self._told[key]
             lives = bool(api.query(f"count(rl_rank_up{{{chosen([key])}}} == 1) > 0", look.time))
@@ -220,16 +220,16 @@ def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, s
     return {job_key(one.labels): one.labels.get("user", "") for one in found}
 
 
-def _judges(api: Queries, at: float) -> list[float]:
-    """When each of the judges that tell owners began to."""
-    return [one.value for one in api.query(SINCE.name, at)]
+def _judges(api: Queries) -> list[float]:
+    """When each of the judges that tell owners now began to."""
+    return [one.value for one in api.query(SINCE.name)]
 
 
-def _heard(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, float]:
+def _heard(api: Queries, keys: Sequence[JobKey]) -> Mapping[JobKey, float]:
     """How many messages any judge has sent of jobs."""
     asked = f"max_over_time({TOLD.name}{{{chosen(keys)}}}[{REMEMBERED_SECONDS:.0f}s])"
     found: dict[JobKey, float] = {}
-    for one in api.query(asked, at):
+    for one in api.query(asked):
         key = job_key(one.labels)
         found[key] = max(one.value, found.get(key, 0.0))
     return found
