@@ -28,7 +28,6 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.stacks import StackTaker
 from tests.hangbench.meeting import Board
 from tests.hangbench.shape import BARE, DIRECTORY, PROGRAMS, SHAPE, Shape, find_programs
-from tests.lab.lab import NICE
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -77,15 +76,7 @@ class Jobs:
         environ = {DIRECTORY: str(job), SHAPE: str(file), BARE: "False"}
         environ |= {"WORLD_SIZE": str(shape.world), "PYTHONPATH": f"{ROOT}:{ROOT / 'exporters'}"}
         environ |= {"STAGEWATCH_DIR": str(self._directory / "ranks"), "NCCL_IB_HCA": "mlx5_2"}
-        command = [
-            *NICE,
-            sys.executable,
-            str(PROGRAMS / PROGRAM),
-            *shape.arguments,
-            "--at",
-            "8",
-            *more,
-        ]
+        command = [sys.executable, str(PROGRAMS / PROGRAM), *shape.arguments, "--at", "8", *more]
         for rank in range(shape.world):
             mine = clean_environ(environ | {"RANK": str(rank)})
             self._children.start(command, log=job / f"{rank}.log", environ=mine)
