@@ -9,7 +9,6 @@ steps is a minute here.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -108,14 +107,6 @@ MOUNT = """device nas:/ckpt mounted on /ckpt with fstype nfs4 statvers=1.1
 """
 
 
-def give_way(pid: int) -> None:
-    """Let a rank that spins have what others leave: a real one has a core of its own.  Each session
-    is a group of its own to the scheduler, see sched(7)."""
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text("19")
-    os.setpriority(os.PRIO_PROCESS, pid, 19)
-
-
 class Scene:
     """Everything that is running; `stop` ends and removes it."""
 
@@ -140,8 +131,6 @@ class Scene:
         """
         self.measured = measured
         self.demo.start()
-        for rank in self.demo.ranks:
-            give_way(rank.pid)
         self.node.start()
         self.bare.start()
         self.targets["stagewatch"] = [

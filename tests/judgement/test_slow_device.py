@@ -43,10 +43,7 @@ SHAPES = {
     shape.name: shape
     for shape in find(SLOW_SET)
     if shape.name
-    in (
-        *("fifth_slower_from_start", "gpu_tenth_slower", "noisy_third"),
-        *("rare_bursts", "rotating_collections", "slow_node_hot"),
-    )
+    in ("fifth_slower_from_start", "rare_bursts", "rotating_collections", "slow_node_hot")
 }
 """Of HangBench's in which a few ranks work, and then meet, one of each kind."""
 
