@@ -50,7 +50,7 @@ LINKS = 18
 JOB_NODES = int(os.environ.get("STAGEWATCH_BENCH_JOB_NODES", "10"))
 """Nodes of one job."""
 JOBS = -(-NODES // JOB_NODES)
-HUNG = int(os.environ.get("STAGEWATCH_BENCH_HUNG", "51"))
+HUNG = int(os.environ.get("STAGEWATCH_BENCH_HUNG", min(51, JOBS)))
 """One job of so many hangs: one rank has not come to the all-reduce that the others are inside of,
 in the world, after their groups of tensor, pipeline and data parallelism."""
 HUNG_SECONDS = 40.0
@@ -84,7 +84,7 @@ def exposition(node: int, turn: int) -> str:
     lines: list[str] = []
 
     def add(name: str, labels: str, value: float) -> None:
-        lines.append(f"{name}{{{labels}}} {value:g}")
+        lines.append(f"{name}{{{labels}}} {value:.12g}")
 
     for gpu in range(GPUS):
         whole = f'gpu="{gpu}",uuid="GPU-{node}-{gpu}"'
