@@ -177,7 +177,7 @@ SCENES = {
     ),
     # Healthy, whatever it looks like.
     "compile_again": Scene(
-        train("compile-again", 3, prefix=SERVED, wait="park"), order("train compile 100", 0)
+        train("compile-again", 3, prefix=SERVED, wait="park"), order("train compile 80", 0)
     ),
     "checkpoint": Scene(train("checkpoint", 3, wait="park"), order("lap checkpoint 150")),
     "evaluation": Scene(train("evaluation", 3), order("lap evaluate 150", 0)),

@@ -27,8 +27,6 @@ BASELINE_STEPS = 4
 LAST = "starved-rollout"
 """It disturbs the others."""
 OVER = 400.0
-CPU_SHARE = 0.005
-"""Of a sample's time, for which jobs compute whose scenario does not need it."""
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH"),
@@ -55,7 +53,7 @@ class Running:
                 trains=WORKERS,
                 rollouts=WORKERS,
                 samples=40,
-                cpu_share=kind.cpu_share if name == LAST else CPU_SHARE,
+                cpu_share=kind.cpu_share if name == LAST else 0.02,
             )
             scenarios[name] = kind(self.lab, job)
         self.healthy = self._job("healthy")
@@ -105,9 +103,7 @@ class Running:
         return record
 
     def _job(self, job_id: str) -> RlJob:
-        return self.lab.job(
-            job_id, trains=WORKERS, rollouts=WORKERS, samples=40, cpu_share=CPU_SHARE
-        )
+        return self.lab.job(job_id, trains=WORKERS, rollouts=WORKERS, samples=40, cpu_share=0.02)
 
     def _go_through(self, names: list[str]) -> None:
         """Inject each when its job is at the right place, and look on until all are told of."""
