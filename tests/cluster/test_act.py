@@ -91,12 +91,14 @@ def test_a_node_is_drained_with_the_proof_and_resumed_by_one_command(
     assert "nothing of ours" in act.run("undo", "h1")
 
 
+@pytest.mark.parametrize("why", ["ECC errors", "stagewatch: a GPU is lost"])
 def test_a_node_that_somebody_else_has_drained_since_stays_drained(
-    act: Act, slurm: SlurmCluster
+    act: Act, slurm: SlurmCluster, why: str
 ) -> None:
+    """The second reason is one of health-check.sh."""
     act.run("drain", act.case("h1"))
-    slurm.run("scontrol", "update", "nodename=h1", "state=drain", "reason=ECC errors")
-    assert "another reason: ECC errors" in act.run("undo", "h1")
+    slurm.run("scontrol", "update", "nodename=h1", "state=drain", f"reason={why}")
+    assert f"another reason: {why}" in act.run("undo", "h1")
     assert "DRAIN" in slurm.state("h1")
     assert "nothing of ours" in act.run("undo", "--all")
 
