@@ -45,8 +45,8 @@ class Limits:
     )
     init_seconds: float = option(
         1800.0,
-        "least budget of init while the rank does not wait and the job has not shown how long it takes, "
-        "and least silence there before a page",
+        "least budget of init while the rank does not wait and the job has not shown how long it "
+        "takes, and least silence there before a page",
         flag="--limit-init-seconds",
     )
     checkpoint_seconds: float = option(
