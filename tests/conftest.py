@@ -44,8 +44,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         subprocess.run(["make", "--quiet", "rules"], cwd=Path(__file__).parents[1], check=True)
 
 
-MINUTES = ("live", "tests_cluster", "tests_lab")
-"""Groups of tests that wait for minutes; the others run beside them."""
+LONG_SECONDS = 600
+"""Tests that may take so long begin first, and others run beside them."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -77,8 +77,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _comes_later(item: pytest.Item) -> bool:
-    group = item.get_closest_marker("xdist_group")
-    return group is None or not group.args[0].startswith(MINUTES)
+    limit = item.get_closest_marker("timeout")
+    return limit is None or limit.args[0] < LONG_SECONDS
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -53,14 +53,19 @@ LISTS = {"stagewatch.slurm.agent": "node", "stagewatch.judgement.service": "node
 """The lists of the Slurm agent and of the judge stand where the node agent's does."""
 
 
-@lru_cache
-def imports() -> dict[str, set[str]]:
-    """What each module of ours imports of ours, types included; packages by their name."""
-    files = {
+def files_of() -> dict[str, Path]:
+    """The file of each module of ours; packages by their name."""
+    return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for package in (PRODUCT, "stagewatch_lab")
         for path in (ROOT / package).rglob("*.py")
     }
+
+
+@lru_cache
+def imports() -> dict[str, set[str]]:
+    """What each module of ours imports of ours, types included."""
+    files = files_of()
     return {name: set(_imported(path, files)) - {name} for name, path in files.items()}
 
 
@@ -145,7 +150,7 @@ def test_no_prefix_stands_in_for_a_package(package: Path) -> None:
     assert not {prefix for prefix in prefixes if prefixes.count(prefix) > 2}
 
 
-@pytest.mark.parametrize("name", sorted({room(module) for module in imports()} - {""}))
+@pytest.mark.parametrize("name", sorted({room(module) for module in files_of()} - {""}))
 def test_every_room_says_what_it_is(name: str) -> None:
     package = ROOT / PRODUCT / name
     if package.is_dir():

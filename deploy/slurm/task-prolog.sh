@@ -23,6 +23,10 @@ elif [ -z "$NCCL_PROFILER_PLUGIN" ] && [ -f "$inspector" ]; then
         NCCL_INSPECTOR_DUMP_DIR=/run/stagewatch/nccl
 fi
 
+# A port of the job's own for NCCL's RAS, on all of its nodes: on the usual one another job may listen.
+[ -n "${NCCL_RAS_ADDR+set}${NCCL_RAS_ENABLE+set}" ] ||
+    printf 'export NCCL_RAS_ADDR=localhost:%s\n' $((28029 + ${SLURM_JOB_ID:-0} % 1000))
+
 # A pipe by which the agent may ask PyTorch's flight recorder for the latest collectives, unless the
 # user has said how.  The directory, where a site has made it, lets the agent's user in; PyTorch ends
 # its watchdog where it can make no pipe.

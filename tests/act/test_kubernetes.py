@@ -61,6 +61,8 @@ class Api:
             return 200, {"kind": "NodeList", "items": list(self.nodes.values())}
         if (method, path) == ("POST", "/api/v1/namespaces/default/events"):
             assert headers["Content-Type"] == "application/json"
+            if body["metadata"]["name"] in {event["metadata"]["name"] for event in self.events}:
+                return 409, {"kind": "Status", "reason": "AlreadyExists"}
             self.events.append(body)
             return 201, body
         match = re.fullmatch(r"/api/v1/nodes/([^/]+)/status", path)
@@ -116,8 +118,21 @@ def test_a_node_has_the_condition_until_that_is_undone(api: Api, site: Kubernete
 
 def test_a_comment_is_an_event_alone(api: Api, site: KubernetesSite) -> None:
     act(site, "comment", proposal("n1"), "case.json.gz", OPTIONS, time.time())
+    act(site, "comment", proposal("n1"), "of-another-judge.json.gz", OPTIONS, time.time())
     assert len(api.events) == 1
     assert not api.condition("n1")
+
+
+def test_a_judge_that_comes_later_knows_what_was_marked_and_taken_back(
+    api: Api, site: KubernetesSite
+) -> None:
+    assert not site.told(proposal("n1"))
+    drain(site, "n1")
+    assert site.told(proposal("n1"))
+    site.undo("n1")
+    assert site.told(proposal("n1"))
+    assert not site.told(proposal("n1", job_id="541"))
+    assert "taken back: stagewatch: XID 79" in api.condition("n1")["message"]
 
 
 def test_the_limits_hold(api: Api, site: KubernetesSite) -> None:

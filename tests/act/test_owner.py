@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from stagewatch.act.message import Send, address_template, by_mail, by_webhook
-from stagewatch.act.owner import MESSAGES, OVER_SECONDS, SPEC, OwnerCollector
+from stagewatch.act.owner import MESSAGES, OVER_SECONDS, SINCE, SPEC, TOLD, OwnerCollector
 from stagewatch.core.errors import ConfigError, NoData
 from stagewatch.core.state_file import StateFile
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions, ServerOptions
@@ -92,10 +92,12 @@ class Webhook:
 def serving(server: socketserver.BaseServer) -> Iterator[None]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @pytest.fixture
@@ -106,13 +108,19 @@ def smtp() -> Iterator[Smtp]:
 
 
 class Jobs:
-    """A Prometheus that knows the users of jobs, and which of them live."""
+    """A Prometheus that knows the users of jobs, which of them live, and scrapes judges."""
 
     def __init__(self, user: str = "ada") -> None:
         self.user = user
         self.lives = True
+        self.judges: dict[Path, float] = {}
+        self.told: dict[Path, float] = {}
 
     def query(self, expression: str, at: float | None = None) -> list[Series]:
+        if expression == SINCE.name:
+            return [Series({}, began) for began in self.judges.values()]
+        if expression.startswith(f"max_over_time({TOLD.name}"):
+            return [Series({"cluster": "c", "job_id": "540"}, n) for n in self.told.values()]
         if expression.startswith("job:slurm_owner:info"):
             return [Series({"cluster": "c", "job_id": "540", "user": self.user}, 1.0)]
         assert expression.startswith("count(rl_rank_up")
@@ -122,11 +130,14 @@ class Jobs:
 class Scene:
     """A judge that looks again and again, and tells owners."""
 
-    def __init__(self, directory: Path, *send: Send, user: str = "ada") -> None:
+    def __init__(
+        self, directory: Path, *send: Send, user: str = "ada", beside: Scene | None = None
+    ) -> None:
+        """`beside`: another judge that is scraped by the same Prometheus."""
         self.directory = directory
         self.send = send
-        self.jobs = Jobs(user)
-        self.now = NOW
+        self.jobs: Jobs = beside.jobs if beside else Jobs(user)
+        self.now: float = beside.now if beside else NOW
         self.context = JudgeContext(JudgeOptions(case_dir=directory))
         self.collector = self.restarted()
 
@@ -136,7 +147,17 @@ class Scene:
         self.collector = OwnerCollector(
             self.context, self.jobs, self.send, state, command, lambda: self.now
         )
+        self.scraped()
         return self.collector
+
+    def scraped(self) -> None:
+        since = self.collector.collect().value(SINCE) if self.send else None
+        if since is not None:
+            self.jobs.judges[self.directory] = since
+
+    def ends(self) -> None:
+        """It is scraped no more."""
+        del self.jobs.judges[self.directory]
 
     def look(self, *, hangs: bool, paged: bool = True, blind: bool = False, **rank: Any) -> None:
         """Five seconds later."""
@@ -147,7 +168,9 @@ class Scene:
         hung = {("c", "540"): Judged([state], deque([Moment(self.now, tuple(ranks))]))}
         missing = frozenset({"targets"} if blind else ())
         self.context.latest = Look(self.now, hung if hangs else {}, {}, missing)
-        self.collector.collect()
+        samples = self.collector.collect()
+        if told := samples.value(TOLD, "c", "540"):
+            self.jobs.told[self.directory] = told
 
     def end(self) -> None:
         self.look(hangs=False)
@@ -205,6 +228,81 @@ def test_a_job_is_told_of_twice_at_most_also_over_restarts(tmp_path: Path, heard
         "Job 540 stands still",
         "Job 540 has ended",
     ]
+
+
+@pytest.fixture
+def pair(tmp_path: Path, heard: Heard) -> tuple[Scene, Scene]:
+    """Two judges, the older one first."""
+    old = Scene(tmp_path / "old", heard)
+    old.now += 60
+    return old, Scene(tmp_path / "new", heard, beside=old)
+
+
+SUBJECTS = ["Job 540 stands still", "Job 540 goes on"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_judges_tell_a_job_s_owner_twice_at_most(
+    pair: tuple[Scene, Scene], heard: Heard, first: int
+) -> None:
+    for _ in range(2):
+        for scene in (pair[first], pair[1 - first]):
+            scene.look(hangs=True)
+    for scene in pair:
+        scene.end()
+    assert [subject for _, _, subject, _ in heard.lines] == SUBJECTS
+
+
+def test_the_other_judge_goes_on_where_the_first_one_ends(
+    pair: tuple[Scene, Scene], heard: Heard
+) -> None:
+    old, new = pair
+    for scene in pair:
+        scene.look(hangs=True)
+    old.ends()
+    new.restarted()
+    new.look(hangs=True)
+    new.end()
+    assert [subject for _, _, subject, _ in heard.lines] == SUBJECTS
+    old.restarted()
+    old.look(hangs=True)
+    old.end()
+    assert len(heard.lines) == 2
+
+
+def test_a_judge_that_was_away_tells_nothing_of_what_the_other_has_told(
+    pair: tuple[Scene, Scene], heard: Heard
+) -> None:
+    old, new = pair
+    old.ends()
+    for _ in range(20):
+        new.look(hangs=True)
+    old.now = new.now
+    old.scraped()
+    old.look(hangs=True)
+    assert len(heard.lines) == 1
+
+
+def test_a_judge_in_a_new_pod_tells_no_owner_again(tmp_path: Path, heard: Heard) -> None:
+    scene = Scene(tmp_path, heard)
+    scene.look(hangs=True)
+    (tmp_path / "told.json").unlink()
+    scene.now += 1
+    scene.restarted()
+    scene.look(hangs=True)
+    scene.look(hangs=True)
+    scene.end()
+    assert [subject for _, _, subject, _ in heard.lines] == SUBJECTS
+
+
+def test_a_judge_tells_nothing_before_it_is_scraped(tmp_path: Path, heard: Heard) -> None:
+    scene = Scene(tmp_path, heard)
+    scene.ends()
+    scene.look(hangs=True)
+    assert not heard.lines
+    scene.scraped()
+    scene.look(hangs=True)
+    assert len(heard.lines) == 1
 
 
 def test_nothing_is_told_of_what_pages_nobody_or_is_seen_in_part(

@@ -164,4 +164,4 @@ def random_case(seed: int) -> Case:
 def test_the_states_of_a_random_cluster_add_up_to_what_is_configured(tmp_path: Path) -> None:
     """By model; no state is below zero; and each job has what Slurm says it has."""
     cases = {f"seed {seed}": random_case(seed) for seed in range(60)}
-    play_together(tmp_path, ["goodput.rules.yaml"], cases)
+    play_together(tmp_path, ["jobs.rules.yaml", "goodput.rules.yaml"], cases)

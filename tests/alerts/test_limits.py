@@ -64,6 +64,19 @@ def test_a_rule_without_the_file_of_limits_compares_with_the_same_default() -> N
 
 
 @needs_promtool
+def test_an_alert_fires_of_a_site_that_has_loaded_its_file_alone(tmp_path: Path) -> None:
+    gpu = '{cluster="c", node="n", gpu="0", uuid="GPU-0"}'
+    labels = "alertname='GPUTemperatureHigh', alertstate='firing', severity='warning'"
+    play(
+        tmp_path,
+        ["gpu.rules.yaml"],
+        {f"gpu_temperature_celsius{gpu}": "86x20"},
+        [("ALERTS{alertstate='firing'}", "9m", {f"ALERTS{gpu[:-1]}, {labels}}}": 1.0})],
+        interval="30s",
+    )
+
+
+@needs_promtool
 @pytest.mark.parametrize(("degrees", "fires"), [(81, True), (79, False)])
 def test_a_line_of_the_sites_file_changes_its_alert(
     degrees: int, fires: bool, tmp_path: Path

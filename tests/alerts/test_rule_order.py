@@ -6,6 +6,7 @@ another group records may see it as it was an interval ago.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from tests.alerts.rule_files import Rule, every_rule
@@ -22,10 +23,10 @@ LASTING = {
                 "engines",
                 "gpu",
                 "gpu_condition",
+                "gpu_lasting",
                 "gpu_links",
-                "gpu_waste",
                 "logs",
-                "network",
+                "network_links",
                 "network_ranks",
                 "nfs",
                 "self",
@@ -52,9 +53,16 @@ LASTING = {
     ("stalls_unjudged", "stall_sums"): (
         "the longest pause of a job's life; one more evaluation does not move it"
     ),
-    ("stalls_unjudged", "stalls"): "how many ranks live, where none has made progress for minutes",
-    ("self", "stalls"): "that there are jobs at all, for three minutes",
+    **{
+        (group, "stall_sums"): "which ranks live, of which a new or a lost one counts 15 s later"
+        for group in (
+            *("checkpoints", "faults", "given_up", "self", "slow_jobs", "stages", "storage"),
+            "uninstrumented",
+        )
+    },
+    ("stall_sums", "stalls"): "that a stall has ended is an event of a minute",
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
+    ("stages", "stage_rounds"): "a restarted rank may wait for its peers a minute longer",
     ("training", "training_baselines"): "likewise",
     ("stages", "stalls"): (
         "an excuse keeps a stage out of Straggler for 30 s more, which is several evaluations"
@@ -65,7 +73,7 @@ LASTING = {
     ("gpu", "dcgm"): "a reading of dcgm-exporter under our name is as old as one that was scraped",
     ("gpu_condition", "dcgm"): "likewise",
     ("gpu_links", "dcgm"): "likewise",
-    ("gpu_waste", "dcgm"): "likewise; GPUHeldIdle waits a day",
+    ("gpu_lasting", "dcgm"): "likewise; its alerts wait ten minutes, or a day",
     ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
     ("jobs", "dcgm"): "likewise; use of GPUs is added up over hours, of which this shifts seconds",
     **{
@@ -88,6 +96,10 @@ LASTING = {
             *("stalls_unjudged", "starved_ranks", "training", "uninstrumented"),
         )
     },
+    ("calls", "economics"): "how long a call usually takes, of all since the job began",
+    ("slow_sums", "slow_peers"): "who is compared with whom stays so while a job runs",
+    ("slow_jobs", "slow_sums"): "the newest step, of which an hour's mean is made",
+    ("training", "slow_sums"): "likewise, of which the slope over minutes is taken",
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
     (
         "goodput",
@@ -175,3 +187,9 @@ def test_within_a_group_a_record_stands_before_its_readers() -> None:
         if writers and min(writer.position for writer in writers) >= rule.position
     }
     assert late == OWN_PAST.keys()
+
+
+def test_a_record_is_named_by_level_metric_and_operation() -> None:
+    """But for those that give dcgm-exporter's series the names of ours."""
+    names = {rule.name for rule in RULES if rule.records and rule.file != "dcgm.rules.yaml"}
+    assert [name for name in names if not re.fullmatch(r"[a-z_]+(:[a-z][a-z0-9_]*){2}", name)] == []

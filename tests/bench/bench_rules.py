@@ -50,7 +50,7 @@ LINKS = 18
 JOB_NODES = int(os.environ.get("STAGEWATCH_BENCH_JOB_NODES", "10"))
 """Nodes of one job."""
 JOBS = -(-NODES // JOB_NODES)
-HUNG = int(os.environ.get("STAGEWATCH_BENCH_HUNG", "51"))
+HUNG = int(os.environ.get("STAGEWATCH_BENCH_HUNG", min(51, JOBS)))
 """One job of so many hangs: one rank has not come to the all-reduce that the others are inside of,
 in the world, after their groups of tensor, pipeline and data parallelism."""
 HUNG_SECONDS = 40.0
@@ -64,15 +64,10 @@ BUDGET = 0.55
 """Share of its interval that the evaluation of a group may take."""
 CALLS = ("search", "sandbox")
 STAGES = ("rollout", "reward", "logprob", "train", "weights_update")
-STEP_SUMS = {
-    "steps": 1,
-    "step_time_seconds": 3,
-    "step_time_squared_seconds": 9.1,
-    "step_work_seconds": 2.5,
-    "step_work_squared_seconds": 6.5,
-    "step_work_cubed_seconds": 17.5,
-}
+STEP_SUMS = {"steps": 1, "step_work_seconds": 2.5, "step_work_squared_seconds": 6.5}
 """What a step of 3 s, 2.5 s of them work, adds to each."""
+MOMENTS = {"ranks": 1, "third": 0.02, "variance": 0.25, "time": 3, "time_variance": 0.1}
+"""How those of a rank vary."""
 BUCKETS = (0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
 
@@ -84,7 +79,7 @@ def exposition(node: int, turn: int) -> str:
     lines: list[str] = []
 
     def add(name: str, labels: str, value: float) -> None:
-        lines.append(f"{name}{{{labels}}} {value:g}")
+        lines.append(f"{name}{{{labels}}} {value:.12g}")
 
     for gpu in range(GPUS):
         whole = f'gpu="{gpu}",uuid="GPU-{node}-{gpu}"'
@@ -155,7 +150,7 @@ def exposition(node: int, turn: int) -> str:
         add("rl_rank_swapped_memory_bytes", who, 0)
         add("rl_rank_major_page_faults_total", who, 3 * turn)
         add("rl_rank_data_wait_seconds_total", who, 0.2 * turn)
-        add("rl_rank_tokens_total", f'{who},stage="train"', 4096 * turn)
+        add("rl_rank_own_work_seconds_total", who, 25 * turn)
         for name, amount in STEP_SUMS.items():
             add(f"rl_rank_{name}_total", who, 10 * amount * turn)
         for done in STAGES:
@@ -165,9 +160,6 @@ def exposition(node: int, turn: int) -> str:
             slow = 1.1 if rank == 3 else 1.0
             add("rl_rank_worked_seconds_total", f'{who},stage="{done}"', 5 * slow * turn)
             add("rl_rank_waited_seconds_total", f'{who},stage="{done}"', (6 - 5 * slow) * turn)
-            add("rl_rank_tokens_total", f'{who},stage="{done}"', 1e5 * turn)
-            add("rl_rank_samples_total", f'{who},stage="{done}"', 64 * turn)
-        add("rl_rank_flops_total", f'{who},stage="train"', 1e16 * turn)
         saved = f'{who},stage="checkpoint"'
         add("rl_rank_stage_completed_age_seconds", saved, SCRAPE_SECONDS * (turn % 10))
         for name in ("reward", "kl", "batch_size", "samples_per_second", "weight_version"):
@@ -179,8 +171,14 @@ def exposition(node: int, turn: int) -> str:
     add("rl_job_info", f'job_id="{job}",job_name="grpo-7b",uid="1000"', 1)
     for place in ("local", "other"):
         add("os_numa_pages_total", f'place="{place}"', 1000 * turn)
+    role = f'job_id="{job}",role="train"'
+    add("rl_flops_total", f'{role},stage="train"', 8e16 * turn)
+    for moment, amount in MOMENTS.items():
+        add("rl_step_moments", f'{role},moment="{moment}"', RANKS * amount)
     for stage in STAGES:
-        what = f'job_id="{job}",role="train",stage="{stage}"'
+        what = f'{role},stage="{stage}"'
+        add("rl_tokens_total", what, 8e5 * turn)
+        add("rl_samples_total", what, 512 * turn)
         for name in ("rl_progress_gap_seconds", "rl_stage_duration_seconds"):
             for bound in (*BUCKETS, "+Inf"):
                 count = RANKS * (9 + turn) * (bound == "+Inf" or float(bound) >= 1)

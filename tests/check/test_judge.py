@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stagewatch.check import judge as checks
 from stagewatch.check.command import line
 from stagewatch.check.facts import Facts, parse
 from stagewatch.check.judge import CHECKS, CheckOptions, Finding, Level, judge
@@ -224,6 +228,36 @@ def test_worst_reason_comes_first_and_the_line_stays_one() -> None:
 @given(st.text(max_size=300))
 def test_no_text_of_an_agent_upsets_the_checks(text: str) -> None:
     judge(Facts(parse(text), NOW, 0), CheckOptions())
+
+
+NAMES = sorted(
+    set(re.findall(r'"((?:gpu|clock|stagewatch)_\w+)"', Path(checks.__file__).read_text()))
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(NAMES),
+            st.dictionaries(
+                st.sampled_from(("gpu", "uuid", "mig", "link", "xid", "severity", "collector")),
+                st.sampled_from(("", "0", "79", "critical", "gpu", "x" * 600)),
+            ),
+            st.floats() | st.sampled_from((0.0, 1.0, 3.0)),
+        )
+    )
+)
+@example([("gpu_recovery_action", {}, math.inf)])
+def test_no_values_of_an_agent_upset_the_checks(
+    samples: list[tuple[str, dict[str, str], float]],
+) -> None:
+    page = []
+    for name, labels, value in samples:
+        pairs = ",".join(f'{key}="{one}"' for key, one in labels.items())
+        page.append(f"{name}{{{pairs}}} {value}")
+    facts = Facts(parse("\n".join(page)), NOW, on_bus=0)
+    told = line(judge(facts, CheckOptions(gpus=8, gpu_type="h200")), facts, Level.DRAIN)
+    assert len(told) <= 500 and told.isprintable()
 
 
 def test_what_an_agent_says_cannot_speak_to_the_terminal() -> None:

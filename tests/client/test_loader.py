@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.client._flight_recorder import BUFFER, PIPE
+
 ROOT = Path(__file__).resolve().parents[2]
 LOADER = ROOT / "exporters/stagewatch/client/loader"
 
@@ -43,6 +45,24 @@ WATCHED = "import torch, sys; print('stagewatch' in sys.modules)"
 
 def test_a_program_that_imports_torch_is_watched(site: Path) -> None:
     assert python(WATCHED, LOADER, site) == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "environ", "kept"),
+    [
+        ("2.8.0+cu128", {PIPE: "/tmp/x-"}, "2000"),
+        ("2.13.0", {PIPE: "/tmp/x-"}, "None"),
+        ("a git build", {PIPE: "/tmp/x-"}, "None"),
+        ("2.8.0", {}, "None"),
+        ("2.8.0", {PIPE: "/tmp/x-", BUFFER: "0"}, "0"),
+    ],
+)
+def test_a_pytorch_that_makes_no_pipe_by_itself_is_told_to(
+    site: Path, version: str, environ: dict[str, str], kept: str
+) -> None:
+    (site / "torch.py").write_text(f"__version__ = {version!r}")
+    code = f"import torch, os; print(os.environ.get({BUFFER!r}))"
+    assert python(code, LOADER, site, **environ) == f"{kept}\n"
 
 
 def test_another_program_or_user_does_not_even_import_the_client(site: Path) -> None:

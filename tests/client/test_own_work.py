@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 import stagewatch
 from stagewatch.client import _api
 from stagewatch.client._groups import Group, Launch
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples
 from stagewatch.ranks.own_work import (
     DATA_WAIT,
-    STEP_TIME,
-    STEP_TIME_SQUARED,
+    MOMENTS,
     STEP_WORK,
-    STEP_WORK_CUBED,
     STEP_WORK_SQUARED,
     STEPS,
     WAITED,
@@ -139,18 +137,18 @@ def test_waiting_for_a_batch_counts_while_it_lasts_and_is_work_too(
     assert own_work(client, clock)["train"] == [1.0, 0.0]
 
 
-SUMS = STEPS, STEP_TIME, STEP_TIME_SQUARED, STEP_WORK, STEP_WORK_SQUARED, STEP_WORK_CUBED
+SUMS = STEPS, STEP_WORK, STEP_WORK_SQUARED
 
 
 def step_sums(client: Client, clock: Clock, seen: OwnWork | None = None) -> list[float]:
-    """Steps, and the sums of powers of their time and work, as the agent exports them now."""
+    """Steps, and the sums of powers of their work, as the agent exports them now."""
     out = exported(client, clock, seen)
     return [round(out.value(metric, *RANK) or 0.0, 6) for metric in SUMS]
 
 
-def sums_of(*steps: tuple[float, float]) -> list[float]:
-    """The same of steps that have taken so many seconds, so many of them work."""
-    rows = [(1.0, time, time**2, work, work**2, work**3) for time, work in steps]
+def sums_of(*steps: float) -> list[float]:
+    """The same of steps that have taken so many seconds of work."""
+    rows = [(1.0, work, work**2) for work in steps]
     return [round(sum(row[power] for row in rows), 6) for power in range(len(SUMS))]
 
 
@@ -160,9 +158,9 @@ def test_each_step_counts_with_its_time_and_its_work(clock: Clock, client: Clien
             clock.forward(work)
         with stagewatch.stage("train", step=step), all_reduce():
             clock.forward(wait)
-    assert step_sums(client, clock) == sums_of((0.75, 0.5), (0.75, 0.75))
+    assert step_sums(client, clock) == sums_of(0.5, 0.75)
     stagewatch.heartbeat(3)
-    assert step_sums(client, clock) == sums_of((0.75, 0.5), (0.75, 0.75), (0.75, 0.5))
+    assert step_sums(client, clock) == sums_of(0.5, 0.75, 0.5)
 
 
 def test_more_steps_than_the_record_holds_leave_the_latest(clock: Clock, client: Client) -> None:
@@ -172,7 +170,33 @@ def test_more_steps_than_the_record_holds_leave_the_latest(clock: Clock, client:
     for step in range(1, 101):
         clock.forward(0.25)
         stagewatch.heartbeat(step)
-    assert step_sums(client, clock, seen) == sums_of(*[(0.25, 0.25)] * 31)
+    assert step_sums(client, clock, seen) == sums_of(*[0.25] * 31)
+
+
+def test_how_steps_vary_is_told_once_five_minutes_have_shown_it(
+    clock: Clock, client: Client
+) -> None:
+    """Of ten steps of a second one works all of it, the others half of it."""
+    seen = OwnWork()
+
+    def moments() -> dict[str, float]:
+        shown = exported(client, clock, seen).families.get(MOMENTS, {})
+        return {labels[2]: round(value, 6) for labels, value in shown.items()}
+
+    for step in range(331):
+        stagewatch.heartbeat(step)
+        assert step >= 300 or not moments()
+        clock.forward(0.5)
+        with contextlib.nullcontext() if step % 10 == 0 else all_reduce():
+            clock.forward(0.5)
+        moments()
+    mean, square, cube = 0.55, 0.325, 0.2125
+    assert moments() == {
+        "ranks": 1,
+        "third": pytest.approx(cube - 3 * mean * square + 2 * mean**3, rel=0.1),
+        "variance": pytest.approx(square - mean**2, rel=0.1),
+        "time": pytest.approx(1.0),
+    }
 
 
 def test_marks_and_checkpoints_leave_a_step_as_old_as_it_is(clock: Clock, client: Client) -> None:
@@ -208,15 +232,15 @@ def test_a_step_with_a_checkpoint_is_no_step_to_be_compared(clock: Clock, client
         if step == 2:
             with stagewatch.stage("checkpoint", step=step):
                 clock.forward(30)
-    assert step_sums(client, clock) == sums_of(*[(1, 1)] * 3)
+    assert step_sums(client, clock) == sums_of(*[1] * 3)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1))))
 def test_whatever_a_record_says_of_steps_is_finite_and_grows(begun: list[tuple[int, int]]) -> None:
     steps = StepSums()
-    before: dict[Metric, float] = {}
+    before = steps.sums
     for now in (2**40, 2**50, 2**62):
         steps.take(tuple(sorted(begun)), now)
-        assert all(before.get(metric, 0) <= one < 1e40 for metric, one in steps.sums.items())
-        assert steps.sums.get(STEP_WORK, 0) <= steps.sums.get(STEP_TIME, 0)
-        before = dict(steps.sums)
+        assert all(old <= one < 1e40 for old, one in zip(before, steps.sums, strict=True))
+        _, time, _, work, *_ = before = steps.sums
+        assert work <= time

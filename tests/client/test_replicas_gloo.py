@@ -1,6 +1,6 @@
 """Bits that flip in a data-parallel job of PyTorch over gloo, and healthy jobs.
 
-`python -m tests.client.test_replicas_gloo STEPS` runs a healthy one for longer.
+`python -m tests.client.test_replicas_gloo STEPS SEED` runs a healthy one for longer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,20 @@ RANKS = 4
 EVERY = 5
 
 
-def run(directory: Path, what: str, *, odd: int, at: int, steps: int, every: int, kind: str) -> Run:
+def run(
+    directory: Path,
+    what: str,
+    *,
+    odd: int,
+    at: int,
+    steps: int,
+    every: int,
+    kind: str,
+    seed: int = 0,
+) -> Run:
     """What each rank has told."""
     with Children() as children:
-        numbers = odd, at, steps, every
+        numbers = odd, at, steps, every, seed
         arguments = directory / "store", what, *numbers, kind
         started = start_ranks(children, RANKS, "replicas", directory, *arguments)
         assert [one.wait(timeout=36_000) for one in started] == [0] * RANKS
@@ -78,8 +88,8 @@ def test_a_healthy_job_names_nobody(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as here:
-        count = int(sys.argv[1])
-        found = named(
-            run(Path(here), "nothing", odd=-1, at=0, steps=count, every=1, kind="bfloat16")
+        count, seed = int(sys.argv[1]), int(sys.argv[2])
+        healthy = run(
+            Path(here), "nothing", odd=-1, at=0, steps=count, every=1, kind="bfloat16", seed=seed
         )
-        print(f"{count} healthy steps of {RANKS} ranks in bf16, checked at each: named {found}")
+        print(f"{count} healthy steps of {RANKS} ranks, seed {seed}, bf16: named {named(healthy)}")

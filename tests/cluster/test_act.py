@@ -91,12 +91,14 @@ def test_a_node_is_drained_with_the_proof_and_resumed_by_one_command(
     assert "nothing of ours" in act.run("undo", "h1")
 
 
+@pytest.mark.parametrize("why", ["ECC errors", "stagewatch: a GPU is lost"])
 def test_a_node_that_somebody_else_has_drained_since_stays_drained(
-    act: Act, slurm: SlurmCluster
+    act: Act, slurm: SlurmCluster, why: str
 ) -> None:
+    """The second reason is one of health-check.sh."""
     act.run("drain", act.case("h1"))
-    slurm.run("scontrol", "update", "nodename=h1", "state=drain", "reason=ECC errors")
-    assert "another reason: ECC errors" in act.run("undo", "h1")
+    slurm.run("scontrol", "update", "nodename=h1", "state=drain", f"reason={why}")
+    assert f"another reason: {why}" in act.run("undo", "h1")
     assert "DRAIN" in slurm.state("h1")
     assert "nothing of ours" in act.run("undo", "--all")
 
@@ -192,10 +194,13 @@ def test_operators_may_comment_on_jobs_and_administrators_mark_nodes(
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
-def test_a_judge_that_may_drain_does_so_where_a_gpu_is_lost_and_nowhere_else(
+def test_judges_that_may_drain_do_so_once_where_a_gpu_is_lost_and_nowhere_else(
     act: Act, slurm: SlurmCluster, children: Children, tmp_path: Path
 ) -> None:
-    """Rank 5 of job 7 holds it up, on h3, by a lost GPU; rank 5 of job 8 by its code, on h2."""
+    """Rank 5 of job 7 holds it up, on h3, by a lost GPU; rank 5 of job 8 by its code, on h2.
+
+    Two judges look; a third comes when somebody has taken h3 back.
+    """
     now = time.time()
     made = Past(now - 900, now, step=5.0)
     hung = SPINNING | {
@@ -211,15 +216,32 @@ def test_a_judge_that_may_drain_does_so_where_a_gpu_is_lost_and_nowhere_else(
     made.add("ALERTS", 1.0, alertstate="firing", **lost)
     made.add("ALERTS_FOR_STATE", now - 95, **lost)
     url = filled_prometheus(children, tmp_path / "p", made)
-    argv = [sys.executable, "-m", "stagewatch.cli", "judge", "--listen=127.0.0.1:0"]
-    argv += [f"--prometheus={url}", f"--case-dir={tmp_path / 'cases'}", "--act=drain"]
-    children.start(argv, environ=slurm.env, log=tmp_path / "judge.log")
+
+    def judge(name: str) -> Path:
+        argv = [sys.executable, "-m", "stagewatch.cli", "judge", "--listen=127.0.0.1:0"]
+        argv += [f"--prometheus={url}", f"--case-dir={tmp_path / name}", "--act=drain"]
+        children.start(argv, environ=slurm.env, log=tmp_path / f"{name}.log")
+        return tmp_path / name
+
+    def done(*judges: Path) -> int:
+        logs = [judge.with_suffix(".log").read_text() for judge in judges]
+        return sum("drain of h3 is done" in log for log in logs)
+
+    one, other = judge("one"), judge("other")
     slurm.wait(lambda: "DRAIN" in slurm.state("h3"), "h3 to be drained")
+    slurm.wait(lambda: (one / "acted.json").exists(), "a judge to note it")
+    slurm.wait(lambda: (other / "acted.json").exists(), "the other to note it")
     shown = act.shown("h3")
     assert "Reason=stagewatch: the driver does not reach the GPU; rank 5 of job 7 left" in shown
-    (case,) = (tmp_path / "cases").glob("*-7-*.json.gz")
-    assert f"case {case.name}" in shown.replace("\n   ", "")
-    assert "h3, GPU GPU-h3: sure, GPU" in act.run("show", str(case))
+    cases = {case.name: case for judge in (one, other) for case in judge.glob("*-7-*.json.gz")}
+    (name,) = (name for name in cases if f"case {name}" in shown.replace("\n   ", ""))
+    assert "h3, GPU GPU-h3: sure, GPU" in act.run("show", str(cases[name]))
     assert slurm.state("h2") == "IDLE"
-    (other,) = (tmp_path / "cases").glob("*-8-*.json.gz")
-    act.run("show", str(other), status=3)
+    (by_code,) = one.glob("*-8-*.json.gz")
+    act.run("show", str(by_code), status=3)
+    assert done(one, other) >= 1
+    act.run("undo", "h3")
+    third = judge("third")
+    slurm.wait(lambda: (third / "acted.json").exists(), "the third to read what was done")
+    assert done(third) == 0
+    assert "DRAIN" not in slurm.state("h3")

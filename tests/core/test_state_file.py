@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +117,55 @@ def test_no_value_of_a_wrong_kind_gets_past_the_reader(
         state.write_bytes(flipped(good, chance))
         FILES[name](state)
     assert all("not usable" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("far", [1e10, 9e10, 1e15, 1e308, 2**62])
+@pytest.mark.parametrize("name", ["kmsg.json", "slurm.json"])
+def test_a_time_that_is_still_to_come_silences_nothing(
+    tmp_path: Path, name: str, far: float
+) -> None:
+    """A clock that was wrong for a moment, or a flipped bit: what comes now counts all the same."""
+    fresh = FILES[name](tmp_path / f"fresh-{name}")
+    content = json.loads((tmp_path / f"fresh-{name}").read_text())
+    content = json.loads(json.dumps(_moved(content, far)), parse_float=float)
+    (state := tmp_path / name).write_text(json.dumps(content))
+    FILES[name](state)
+    now = time.time()
+    left = json.loads(state.read_text())
+    assert all(abs(one) <= now + 1 for one in _times(left)), left
+    if name == "slurm.json":
+        kept = ClusterEvents(state)
+        before = sum(kept.jobs.ended.values())
+        kept.jobs.observe_accounting(
+            [record(9, "FAILED", end=int(now) + 60)], asked=now + 120, complete=True
+        )
+        assert sum(kept.jobs.ended.values()) == before + 1
+    assert fresh
+
+
+TIMES = ("last", "watermark", "oldest", "last_poll")
+
+
+def _moved(content: Any, far: float) -> Any:
+    """The same with all its times of day far ahead."""
+    if isinstance(content, dict):
+        return {
+            key: far if key in TIMES and type(value) in (int, float) else _moved(value, far)
+            for key, value in content.items()
+        }
+    return [_moved(one, far) for one in content] if isinstance(content, list) else content
+
+
+def _times(content: Any) -> Iterator[float]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if key in TIMES and type(value) in (int, float):
+                yield value
+            else:
+                yield from _times(value)
+    elif isinstance(content, list):
+        for one in content:
+            yield from _times(one)
 
 
 def test_a_directory_in_the_files_place_and_one_too_large(

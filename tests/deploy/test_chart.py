@@ -19,8 +19,8 @@ import yaml
 import stagewatch
 from tests.deploy.engine import ROOT, need
 
-KUBERNETES = ("1.30", "1.35")
-"""The oldest and the newest version that the chart is held to."""
+KUBERNETES = tuple(f"1.{minor}" for minor in range(30, 36))
+"""The versions that the chart is held to."""
 OPERATORS = ("nvidia.com/v1", "monitoring.coreos.com/v1")
 SWITCHES = ("node.enabled", "judge.enabled", "slurm.enabled", "networkPolicy.enabled")
 HELM_LIMIT = 1 << 20
@@ -113,7 +113,11 @@ def problem(manifest: str, version: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("operators", [OPERATORS, ()], ids=["both", "none"])
+@pytest.mark.parametrize(
+    "operators",
+    [OPERATORS, OPERATORS[:1], OPERATORS[1:], ()],
+    ids=["both", "gpu", "prometheus", "none"],
+)
 def test_every_combination_is_valid(bare: Path, operators: tuple[str, ...]) -> None:
     for states in itertools.product(("true", "false"), repeat=len(SWITCHES)):
         settings = [f"{name}={state}" for name, state in zip(SWITCHES, states, strict=True)]

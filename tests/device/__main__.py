@@ -26,7 +26,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.reader import GpuReader
 from stagewatch.gpu.readings import METRICS, parse
-from stagewatch.inspect.gpu_dump import lines as dumped
+from stagewatch.inspect.gpu_dump import dump
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.nccl.layout import FLIGHT_RECORDER, PLUGIN, RAS
 from stagewatch.run.command import INSPECTOR
@@ -199,7 +199,8 @@ def hang(what: str, witnesses: set[str]) -> Callable[[Path], Lines]:
             right = {rank.rank for rank in verdict.culprits} == {VICTIM}
             yield f"\n> {sentence(verdict)}\n\nThat is {'right' if right else 'NOT right'}."
             if what == GPU_BUSY:
-                yield "\nThe core dump: " + "; ".join(dumped([verdict]) or ["nobody was at fault"])
+                dumped = list(map(str, dump([verdict]))) or ["nobody was at fault"]
+                yield "\nThe core dump: " + "; ".join(dumped)
 
     return part
 

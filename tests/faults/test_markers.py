@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.faults.markers import (
     MAX_BYTES,
     MAX_FILES,
@@ -141,3 +141,12 @@ def test_an_open_marker_is_seen_and_closed_however_many_are_closed(tmp_path: Pat
     open_marker(Marker("new", "x", start=1e9), tmp_path)
     assert {"z", "new"} <= {marker.id for marker in read_markers(tmp_path)[0]}
     assert len(list(tmp_path.iterdir())) == MAX_MARKERS + 6, "the longest closed one gives way"
+
+
+def test_a_fault_too_many_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """It would be invisible: as many open ones as are told of."""
+    for number in range(MAX_MARKERS):
+        write_marker(tmp_path, Marker(f"a{number}", "x", start=number))
+    with pytest.raises(StagewatchError, match=r"256 faults are open: close some \(stagewatch"):
+        open_marker(Marker("new", "x", start=1e9), tmp_path)
+    assert len(list(tmp_path.iterdir())) == MAX_MARKERS

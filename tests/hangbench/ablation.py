@@ -20,7 +20,7 @@ READ_BEFORE = "open"
 EVIDENCE = (
     *("process_gone", "node_lost", "missing", "left_loop_early", "awaited", "mismatch", "livelock"),
     *("io_blocked", "odd_one_out", "stage_differs", "stack_differs", "role_differs"),
-    *("alone", "device_idle", "device_lost"),
+    *("alone", "device_idle", "device_lost", "not_started"),
 )
 """That of `stage_behind` goes with its fact."""
 FACTS: Mapping[str, Callable[[RankFacts], RankFacts]] = {

@@ -15,10 +15,20 @@ from pathlib import Path
 
 from stagewatch.core.errors import SourceError
 from stagewatch.judgement.case_file import CaseFile, Truth, as_json, packed, read
+from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.judgement.watch import JobKey, Judged, Watch
 from tests.hangbench.player import Played
-from tests.hangbench.score import STEP_SECONDS, Outcome, Seen, number_of, outcome, truth_of
+from tests.hangbench.probes import OUTSIDER, pids_in
+from tests.hangbench.score import (
+    STEP_SECONDS,
+    Outcome,
+    Seen,
+    number_of,
+    outcome,
+    outsiders,
+    truth_of,
+)
 from tests.hangbench.shape import Shape
 
 LOOK_SECONDS = 5.0
@@ -131,12 +141,24 @@ def _seen(case: CaseFile, truth: Truth) -> Seen:
             budgets[time] = max((one for one in given if one is not None), default=None)
         if any(state.paged for state in states):
             pages.append(time)
-        if time < truth.trigger or not charges:
+        ranks = _outside(stalled, truth)
+        if time < truth.trigger or not (charges or ranks):
             continue
         seen.evidence |= {charge.evidence for charge in charges}
-        ranks = frozenset(number_of(truth, c.rank.role, c.rank.rank) for c in charges)
+        ranks |= {number_of(truth, c.rank.role, c.rank.rank) for c in charges}
         lasts = int(LOOK_SECONDS / STEP_SECONDS)
         seen.named |= {time + second * STEP_SECONDS: ranks for second in range(lasts)}
     seen.raised(suspicions, pages, truth.trigger)
     seen.budget = budgets.get(seen.suspected)
     return seen
+
+
+def _outside(stalled: Iterable[Verdict], truth: Truth) -> frozenset[int]:
+    """The processes that are no ranks and are told as what a role waits for; nobody where the file
+    does not know their pids."""
+    told = (
+        min({wait.beyond for wait in verdict.case.outside} - {""}, default="")
+        for verdict in stalled
+        if verdict.evidence == OUTSIDER and truth.servers
+    )
+    return frozenset().union(*(outsiders(truth.servers, pids_in(text)) for text in told))

@@ -6,7 +6,7 @@ Of the product only its names are used: the recorded series, the labels of its a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stagewatch.judgement.case_file import Member, Truth
@@ -128,7 +128,7 @@ def named_by(track: Track, played: Played) -> frozenset[int]:
     """The processes that a series names by its labels: a rank, or all of a node."""
     labels = track.labels
     if labels.get("evidence") == OUTSIDER and "process" in labels:
-        return outsiders(played, pids_in(labels["process"]))
+        return outsiders(played.server_pids, pids_in(labels["process"]))
     if "rank" in labels and played.shape.backend == "bare":  # nobody has told its role
         return frozenset({int(labels["rank"])})
     if "rank" in labels:
@@ -138,9 +138,8 @@ def named_by(track: Track, played: Played) -> frozenset[int]:
     return frozenset()
 
 
-def outsiders(played: Played, pids: set[int]) -> frozenset[int]:
-    """The numbers of servers by their pids; a process that is none is a stranger."""
-    known = played.server_pids
+def outsiders(known: Sequence[int], pids: set[int]) -> frozenset[int]:
+    """The numbers of servers, whose pids are known; a process that is none is a stranger."""
     return frozenset(server_number(known.index(pid)) if pid in known else STRANGER for pid in pids)
 
 
@@ -265,6 +264,7 @@ def truth_of(played: Played) -> Truth:
         end=played.ended,
         blind_spot=shape.blind_spot,
         unsound=played.sound(),
+        servers=tuple(played.server_pids),
     )
 
 
@@ -328,7 +328,7 @@ def _inspected(
     look = played.probe
     assert look is not None
     named = frozenset(process(played, role, rank) for role, rank in look.culprits)
-    named |= outsiders(played, look.outsiders)
+    named |= outsiders(played.server_pids, look.outsiders)
     scored.inspect_named, scored.inspect_problem = sorted(named), look.problem
     if played.shape.healthy:
         scored.inspect = SUSPECTED if look.stalled else SILENT

@@ -81,7 +81,7 @@ def test_an_answer_is_graded(
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")
-@pytest.mark.xdist_group("live")
+@pytest.mark.xdist_group("hangbench")
 @pytest.mark.timeout(600)
 def test_a_hang_is_named_and_a_healthy_job_is_left_alone(tmp_path: Path) -> None:
     from tests.bench.bench_accuracy import run

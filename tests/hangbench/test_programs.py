@@ -85,11 +85,11 @@ def test_a_server_is_named_by_its_pid_and_a_process_that_is_none_is_a_stranger(t
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")
-@pytest.mark.xdist_group("live")
+@pytest.mark.xdist_group("hangbench")
 @pytest.mark.timeout(900)
 def test_programs_do_as_they_say() -> None:
     brief = [shape for shape in find_programs() if not lacks(shape) and shape.backend != "torch"]
-    some = [shape for shape in brief if not shape.healthy][::4]
+    some = [shape for shape in brief if not shape.healthy][::5]
     some.append(dataclasses.replace(bare(some[0]), name=f"{some[0].name}_bare"))
     shapes = [dataclasses.replace(shape, watch=25.0) for shape in some]
     played: list[Played] = []

@@ -120,7 +120,7 @@ def test_rotating_slowness_names_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")
-@pytest.mark.xdist_group("live")
+@pytest.mark.xdist_group("hangbench")
 @pytest.mark.timeout(600)
 def test_a_short_slow_shape_is_played_and_judged(tmp_path: Path) -> None:
     """The verdict is the rules' matter; here it is only asked for, and the slowness measured."""

@@ -14,6 +14,7 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from stagewatch.host.guarded import GuardedFiles
+from stagewatch.incidents import debug_server
 from stagewatch.incidents.libraries import Libraries, Told
 from stagewatch.ranks.model import Rank
 from tests.client.hooking import needs
@@ -26,7 +27,8 @@ import http.server, json, socket, sys
 class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self):
         asked.write(self.command + " " + self.path + "\\n")
-        content = {"/handler/": HANDLERS, "/handler/dump_nccl_trace_json": DUMP}[self.path]
+        handler = self.path.removeprefix("/handler/")
+        content = {"": HANDLERS, json.loads(HANDLERS)[-1]: DUMP}.get(handler, "{}")
         self.send_response(200)
         self.end_headers()
         self.wfile.write(content.encode())
@@ -104,6 +106,22 @@ def test_the_flight_recorder_of_a_rank_with_a_debug_server_is_asked_for(
     assert found.lines[0].endswith("rank 0 has enqueued all_reduce 812 and not completed it")
     asked = (tmp_path / "asked").read_text()
     assert asked == "GET /handler/\nPOST /handler/dump_nccl_trace_json\n"
+
+
+def test_the_other_flight_recorder_is_asked_where_a_job_does_not_use_nccl(
+    libraries: Libraries, serving: Callable[..., Rank]
+) -> None:
+    """As a build of PyTorch for GPUs has both."""
+    rank = serving(json.dumps(dump(entry(812, "started"))), json.dumps(debug_server.HANDLERS))
+    (one,) = told(libraries, rank).calls[rank.pid]
+    assert (one.op, one.sequence) == ("all_reduce", 812)
+
+
+def test_who_has_called_no_collective_yet_has_no_damaged_flight_recorder(
+    libraries: Libraries, serving: Callable[..., Rank]
+) -> None:
+    found = told(libraries, serving('{"version": "2.10"}'))
+    assert not found.calls and not found.lines
 
 
 def test_a_server_of_something_else_is_asked_for_nothing(

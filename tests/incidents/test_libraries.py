@@ -26,6 +26,7 @@ from stagewatch.core.processes import Children
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.incidents.flight_recorder import calls, load, positions, trigger
 from stagewatch.incidents.libraries import Libraries
+from stagewatch.incidents.nccl_ras import MAX_READ_BY_ALL
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.nccl.layout import Communicator
 from tests.records import SECOND_USER
@@ -213,6 +214,19 @@ def test_without_a_listener_of_the_user_nobody_is_asked(
     off = rank(1, NCCL_RAS_ADDR=f"localhost:{server.port}", NCCL_RAS_ENABLE="0")
     assert not libraries.ask([other, off]).lines
     assert server.commands == []
+
+
+def test_of_a_large_job_only_the_node_of_rank_0_asks(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    """RAS asks all processes of a job for each question."""
+    server = ras("")
+    large = {"NCCL_RAS_ADDR": f"localhost:{server.port}", "WORLD_SIZE": str(MAX_READ_BY_ALL + 1)}
+    first, other = rank(0, **large), rank(9, **large)
+    libraries.ask([other])
+    assert server.commands == []
+    libraries.ask([first, other])
+    assert "STATUS" in server.commands
 
 
 # The flight recorder

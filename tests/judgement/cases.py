@@ -200,6 +200,11 @@ PAIR = inside("world", 220, 2)
 BARE = inside("world", 220, 2, "unknown")
 BARE_BEFORE = inside("world", 219, 2, "unknown")
 FORMING = inside("init", 1, 4, "init_process_group") | PARKED
+BEGINS = (
+    NO_GROUP
+    | PARKED
+    | {"stage": "init", "stages": frozenset(), "step": None, "progress_age_seconds": 130.0}
+)
 TOLD_NOTHING = member() | {
     "stage": "idle",
     "stage_open_seconds": None,
@@ -327,6 +332,14 @@ CASES: dict[str, Case] = {
     ),
     "not-come-and-in-a-call": hang(8, WORLD, {5: NOT_COME | SEARCHES}, {5: "awaited"}),
     "never-came-to-the-making-of-groups": hang(4, FORMING, {2: member() | PARKED}, {2: "awaited"}),
+    "half-of-the-world-has-never-come": dataclasses.replace(
+        nobody(4, BEGINS | {"world_size": 8}, {}, "not_started"),
+        culprits=dict.fromkeys(range(4, 8), "not_started"),
+    ),
+    "more-have-never-come-than-have": nobody(4, BEGINS | {"world_size": 9}, {}, "group_only"),
+    "those-that-never-came-were-not-needed": nobody(
+        4, BEGINS | {"world_size": 8, "stages": frozenset({"train"})}, {}, "group_only"
+    ),
     "told-nothing-yet": hang(4, FORMING, {2: TOLD_NOTHING | PARKED}, {2: "awaited"}),
     "told-nothing-yet-and-keeps-a-core-busy": well(4, FORMING, {2: TOLD_NOTHING | SPIN}),
     "told-nothing-yet-and-is-at-work": well(

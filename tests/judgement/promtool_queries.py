@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stagewatch.prometheus.api import Series
-from tests.alerts.promtool import ALERTS
+from tests.alerts.promtool import ALERTS, group_names
 
 Found = TypeVar("Found")
 _TOLD = re.compile(
@@ -65,7 +65,12 @@ class PromtoolQueries:
         ]
         test = {"interval": self._interval, "input_series": self._given, "promql_expr_test": asked}
         file = self._directory / "queries.test.yaml"
-        content = {"rule_files": self._rules, "evaluation_interval": self._interval}
+        order = [group for rules in self._rules for group in group_names(Path(rules))]
+        content = {
+            "rule_files": self._rules,
+            "evaluation_interval": self._interval,
+            "group_eval_order": order,
+        }
         file.write_text(json.dumps(content | {"tests": [test]}))
         command = ["promtool", "test", "rules", str(file)]
         environ = os.environ | {"TMPDIR": str(self._directory), "GOGC": "400"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Literal
 
+from stagewatch.ranks.own_work import StepSums
 from tests.alerts.promtool import series
 
 TICK = 15
@@ -36,28 +38,43 @@ class MadeUp:
             self._add(rank, name, grown, labels)
         return self
 
-    def works(self, seconds: Callable[[int, int], float], stage: str = "train") -> MadeUp:
+    def works(self, seconds: Callable[[int, int], float]) -> MadeUp:
         """Own work in a tick."""
-        return self.counter("rl_rank_worked_seconds_total", seconds, stage=stage)
+        return self.counter("rl_rank_own_work_seconds_total", seconds)
 
     def steps(self, ended: Callable[[int, int], Steps]) -> MadeUp:
         """Steps with numbers, that end in a tick."""
         self.counter("rl_rank_step", lambda r, t: sum(n for *_, n in ended(r, t)))
         self.counter("rl_rank_steps_total", lambda r, t: sum(n for *_, n in ended(r, t)))
-        powers = (("", 1), ("_squared", 2), ("_cubed", 3))
-        for name, power in powers[:2]:
-            self.counter(
-                f"rl_rank_step_time{name}_seconds_total",
-                lambda r, t, power=power: sum(n * time**power for time, _, n in ended(r, t)),  # type: ignore[misc]
-            )
-        for name, power in powers:
+        for name, power in (("", 1), ("_squared", 2)):
             self.counter(
                 f"rl_rank_step_work{name}_seconds_total",
                 lambda r, t, power=power: sum(n * work**power for _, work, n in ended(r, t)),  # type: ignore[misc]
             )
+        rows = [self._moments(rank, ended) for rank in range(self.ranks)]
+        for number, moment in enumerate(("ranks", "third", "variance", "time", "time_variance")):
+            by_tick = [sum(row[tick][number] for row in rows) for tick in range(self.ticks + 1)]
+            self._add(0, "rl_step_moments", by_tick, {"moment": moment}, of="role")
         return self
 
-    def _add(self, rank: int, name: str, values: Iterable[float], labels: dict[str, str]) -> None:
+    def _moments(self, rank: int, ended: Callable[[int, int], Steps]) -> list[tuple[float, ...]]:
+        sums = StepSums()
+        found = [sums.moments(0)]
+        for tick in range(self.ticks):
+            for time, work, steps in ended(rank, tick):
+                sums.count(time, work, steps)
+            found.append(sums.moments((tick + 1) * TICK * 10**9))
+        return found
+
+    def _add(
+        self,
+        rank: int,
+        name: str,
+        values: Iterable[float],
+        labels: dict[str, str],
+        of: Literal["rank", "role"] = "rank",
+    ) -> None:
         who = {"cluster": "c", "node": self.node(rank), "job_id": "7", "role": "train"}
-        where = series(name, **who, rank=rank, **labels)
+        which = {"rank": rank} if of == "rank" else {}
+        where = series(name, **who, **which, **labels)
         self.given[where] = " ".join(f"{value:.6g}" for value in values)

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -23,6 +24,7 @@ NOW = time.time() // 100 * 100 - 3600
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 
 
+@cache
 def jobs() -> dict[str, list]:  # type: ignore[type-arg]
     """All cases, and some at random."""
     named = {name: case.ranks(name) for name, case in CASES.items()}

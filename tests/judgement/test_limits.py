@@ -8,7 +8,9 @@ from functools import partial
 import pytest
 
 from stagewatch.judgement.limits import (
+    DEFAULT,
     MIN_SECONDS,
+    STILL_SECONDS,
     UNTAUGHT_SECONDS,
     Limits,
     Shown,
@@ -54,6 +56,12 @@ def test_the_first_gap_is_heard_until_the_stage_is_taught() -> None:
 def test_gaps_beyond_the_last_bound_count_as_that() -> None:
     budget = budget_seconds(taught("train", *[0] * 19, 10), "train", still=False)
     assert budget == 3 * 4096
+
+
+def test_what_a_job_has_shown_of_its_evaluations_counts_more_than_how_long_they_may_be() -> None:
+    assert budget_seconds({}, "eval", still=False) == DEFAULT.eval_seconds
+    assert budget_seconds(taught("eval", 3, recent=100.0), "eval", still=False) == 150.0
+    assert budget_seconds(taught("eval", 3, recent=5.0), "eval", still=False) == STILL_SECONDS
 
 
 def test_a_site_has_limits_of_its_own() -> None:

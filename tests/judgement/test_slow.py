@@ -138,8 +138,8 @@ def turns(cost: float, ranks: int = 8, noise: float = 0.0, varies: float = 0.0) 
         ranks,
         third=cost**3 * (1 - share) * (1 - 2 * share),
         variance=cost**2 * (1 - share) + noise,
-        time=1.0,
-        time_variance=varies,
+        time=ranks,
+        time_variance=varies * ranks,
     )
 
 
@@ -153,7 +153,7 @@ def turns(cost: float, ranks: int = 8, noise: float = 0.0, varies: float = 0.0) 
         (turns(0.3, noise=-0.03), False),  # they explain more than there is
         (turns(0.3, varies=0.008), True),
         (turns(0.3, varies=0.0082), False),  # in nine of ten steps somebody has a turn
-        (replace(turns(0.3), ranks=2), False),
+        (turns(0.3, ranks=2), False),
         (replace(turns(0.3), third=-0.1), False),
     ],
 )

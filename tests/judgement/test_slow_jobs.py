@@ -133,7 +133,7 @@ def watched(tmp_path: Path) -> Watched:
     live.write_text(LIVE)
 
     def play(jobs: Jobs, minutes: list[int]) -> list[JobsLook]:
-        rules = [live, "slow-jobs.rules.yaml"]
+        rules = [live, "slow.rules.yaml", "slow-jobs.rules.yaml"]
         api = PromtoolQueries(tmp_path, rules, jobs.given, interval="1m")
         return api.ask(lambda: [JobsWatch(api).look(60.0 * minute) for minute in minutes])
 

@@ -81,7 +81,7 @@ def test_where_steps_have_no_numbers_three_minutes_tell(watched: Watched) -> Non
 
 def test_of_steps_of_which_a_window_holds_one_nothing_is_told(watched: Watched) -> None:
     """One rollout is longer than another by chance."""
-    job = MadeUp(4, 56).works(fifth(lambda rank: rank == 3), stage="rollout")
+    job = MadeUp(4, 56).works(fifth(lambda rank: rank == 3))
     looks = watched(job.gauge("rl_rank_step", lambda rank, tick: tick // 8))
     assert ever(looks) == set()
 

@@ -70,7 +70,7 @@ def past(*names: str, rules: bool = True) -> Past:
         "asleep": job(2, PARKED | {"progress_age_seconds": 90.0}, job_id="asleep"),
         "sits": job(2, WORKS | {"progress_age_seconds": 11.0}, job_id="sits"),
     }
-    made = Past(NOW - 900, NOW, step=5.0)
+    made = Past(NOW - 200, NOW, step=5.0)
     for name in names or all_jobs:
         export(made, all_jobs[name])
         for record, value in SUMS.items() if rules else ():
@@ -174,7 +174,7 @@ def test_a_node_is_lost_but_not_a_part_of_all_targets(
 ) -> None:
     """One of ten agents does not answer any more; or four are in no list of targets any more, as
     where another Prometheus has taken them over: then nobody is named for that."""
-    made = Past(NOW - 900, NOW, step=5.0)
+    made = Past(NOW - 200, NOW, step=5.0)
     ranks = job(3, HUNG, job_id="7")
     left = [
         dataclasses.replace(

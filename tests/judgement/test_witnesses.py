@@ -48,6 +48,7 @@ def fill(made: MadeUp, beyond: float) -> None:
     stays("rl_rank_resident_memory_bytes", 100 - 2 * beyond, **slow)
     grows("rl_rank_nccl_compared_total", 100, **slow, communicator="world")
     grows("rl_rank_nccl_last_total", 50 * beyond, **slow, communicator="world")
+    grows("rl_rank_nccl_last_seconds_total", 0.4 * beyond, **slow, communicator="world")
     grows("node_cpu_seconds_total", 0.02 * by_tick, **node, cpu=0, mode="steal")
     grows("os_numa_pages_total", 10 * beyond, **node, place="other")
     grows("os_numa_pages_total", 100 - 10 * beyond, **node, place="local")
@@ -101,6 +102,7 @@ def test_each_is_told_beside_a_slow_rank_from_its_threshold_on(tmp_path: Path) -
     assert told[1.1]["core_wait"] == "Its threads wait for a core 2.2% of the time."
     assert told[1.1]["gpu_throttled"].endswith("2.2% of the time (hw power brake).")
     assert told[1.1]["gpu_clock_below"] == "That is 55 MHz below."
+    assert told[1.1]["nccl_last_by"] == "That is 8.0 ms after the others."
     assert told[1.1]["nfs_read"].startswith("NFS reads take 220% of what they take")
 
 

@@ -12,15 +12,12 @@ from tests.fakes.faultfs import FaultFs, build, missing
 from tests.lab.lab import Job, Lab
 from tests.lab.scenes import SCENES, Running
 
-LAB_NODES = 8
+LAB_NODES = 4
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share a lab in one worker, and give them time to wait for each other.
-
-    So are those of the RL system, since either can fill a small machine.
-    """
+    """Keep the tests that share a lab in one worker, and give them time to wait for each other."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and "lab" in getattr(item, "fixturenames", ()):
@@ -30,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Eight agents and a Prometheus."""
+    """Four agents and a Prometheus."""
     if shutil.which("prometheus") is None:
         pytest.skip("needs prometheus on the PATH")
     with Lab(tmp_path_factory.mktemp("lab"), LAB_NODES) as lab:

@@ -208,9 +208,10 @@ class Lab:
         directory = self.directory / f"job-shell-{len(self.jobs)}"
         directory.mkdir()
         Board.create(directory / "board", size)
+        options = json.dumps({"wait": "park"})
         loop = (
             f"for rank in $(seq 0 {size - 1}); do "
-            f"{sys.executable} -m tests.lab.rank {directory} $rank {size} '{{}}' & done; wait"
+            f"{sys.executable} -m tests.lab.rank {directory} $rank {size} '{options}' & done; wait"
         )
         shell = self.children.start(
             [*NICE, "sh", "-c", loop], log=directory / "log", environ=self.environ(node)

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.fakes.faultfs import FaultFs, missing
-from tests.lab.lab import AT_WORK, Job, Lab
+from tests.lab.lab import Job, Lab
 
 Start = Callable[[Lab], Job]
+SERVED = ("sh", "-c", 'echo -10 2>/dev/null >/proc/self/autogroup; exec "$@"', "sh")
+"""Before ranks of which one computes: it is not starved, however full the machine is."""
 Inject = Callable[[Job], None]
 
 
@@ -145,23 +147,24 @@ def requeue(job: Job) -> None:
 
 
 SCENES = {
-    # The sync stall, at two sizes.
+    # The sync stall.
     "s0_8": Scene(on("s0-8", 8, 2), order("lap leave", 3)),
-    "s0_64": Scene(on("s0-64", 64, 8), order("lap leave", 42)),
-    "node_leaves": Scene(on("node-leaves", 8, 4), order("lap leave", 6, 7)),
+    "node_leaves": Scene(on("node-leaves", 8, 4, wait="park"), order("lap leave", 6, 7)),
     # One rank that the others wait for.
-    "behind_spin": Scene(train("behind-spin", 6), order("train park", 5)),
+    "behind_spin": Scene(train("behind-spin", 4), order("train park", 3)),
     "torch": Scene(
         train("torch", 4, program="tests.lab.torch_rank"), order("train wait", 2), lacks=no_torch
     ),
-    "killed": Scene(train("killed", 4), send(signal.SIGKILL, 1)),
+    "killed": Scene(train("killed", 4, wait="park"), send(signal.SIGKILL, 1)),
     "raised": Scene(train("raised", 4, wait="park"), order("lap fail", 2)),
     "stopped": Scene(train("stopped", 4), send(signal.SIGSTOP, 2)),
     "uninterruptible": Scene(train("uninterruptible", 4), order("train uninterruptible", 3)),
     "dead_mount": Scene(train("dead-mount", 4, wait="park"), nothing, lacks=missing),
     # Ranks in odd places.
     "container": Scene(
-        train("container", 4, prefix=NAMESPACE), order("lap leave", 1), lacks=no_namespaces
+        train("container", 4, prefix=NAMESPACE, wait="park"),
+        order("lap leave", 1),
+        lacks=no_namespaces,
     ),
     "pair": Scene(pair, order("lap leave", 1)),
     "shell": Scene(lambda lab: lab.shell_job(lab.nodes[2], 4), order("lap leave", 2)),
@@ -170,14 +173,11 @@ SCENES = {
     "event_lost": Scene(train("event-lost", 4, wait="park"), order("rollout park")),
     # Slow, not stuck: five times as slow as ever before, which is within the budget of the stage.
     "straggler": Scene(
-        train("straggler", 16, wait="park", rollout=4.0), order("rollout slow 16", 11)
+        train("straggler", 8, wait="park", rollout=4.0), order("rollout slow 16", 5)
     ),
     # Healthy, whatever it looks like.
-    "compile_first": Scene(
-        train("compile-first", 2, prefix=AT_WORK, orders="train compile 180"), nothing, armed=False
-    ),
     "compile_again": Scene(
-        train("compile-again", 3, prefix=AT_WORK, wait="park"), order("train compile 180", 0)
+        train("compile-again", 3, prefix=SERVED, wait="park"), order("train compile 80", 0)
     ),
     "checkpoint": Scene(train("checkpoint", 3, wait="park"), order("lap checkpoint 150")),
     "evaluation": Scene(train("evaluation", 3), order("lap evaluate 150", 0)),
@@ -187,5 +187,5 @@ SCENES = {
     "idle": Scene(train("idle", 3, wait="park"), order("lap sleep 150")),
     "data_pause": Scene(train("data-pause", 3, wait="park", pause=8.0), nothing),
     "debugger": Scene(train("debugger", 3), debug, lacks=cannot_trace),
-    "requeued": Scene(lambda lab: lab.job("requeued", lab.nodes[:3], wait="park"), requeue),
+    "requeued": Scene(lambda lab: lab.job("requeued", lab.nodes[:2], wait="park"), requeue),
 }

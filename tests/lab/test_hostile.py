@@ -15,9 +15,10 @@ RANKS = 4
 SERIES = RANKS * (3 * (MAX_NAMES + 1) + 100)
 """Scalars, groups and open stages may each have so many names, beside what every rank has."""
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="needs prometheus on the PATH"
-)
+pytestmark = [
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH"),
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.fixture

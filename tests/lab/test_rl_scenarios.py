@@ -30,7 +30,7 @@ OVER = 400.0
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH"),
-    pytest.mark.xdist_group("live"),
+    pytest.mark.xdist_group("rl"),
     pytest.mark.timeout(1200),
 ]
 

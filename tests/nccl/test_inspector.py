@@ -1,4 +1,8 @@
-"""NCCL Inspector's two forms, as its sources of NCCL 2.28 to 2.31 write them."""
+"""NCCL Inspector's two forms, as its sources of NCCL 2.28 to 2.31 write them.
+
+The fixtures were written by Inspector itself, built from the sources of that release, in four
+processes that called it as NCCL does: rank 2 was in each all_reduce for 0.4 ms, the others for 1.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,7 @@ from stagewatch.ranks.nccl.inspector import (
 )
 from stagewatch.ranks.record_directory import RecordDirectory
 
+WRITTEN = Path(__file__).parents[1] / "fixtures" / "nccl_inspector"
 LABELS = (
     'version="v5.1",slurm_job_id="540",node="nvl72004-T01",gpu="GPU0",comm_name="DP Group 0",'
     'n_nodes="1",nranks="4",{kind}="{op}",message_size="4-5GB",algo_proto="Ring_ll"'
@@ -65,6 +70,13 @@ def lines(*records: object) -> bytes:
     return b"".join(json.dumps(one).encode() + b"\n" for one in records)
 
 
+def head_of_dump(pid: int, member: int = 2) -> bytes:
+    """Of format 4.3."""
+    whole = record(pid, member)
+    del whole["coll_perf"]
+    return lines(whole | {"dump_stats": {"coll_records": 1, "coll_dropped_total": 0}})
+
+
 def test_prometheus_text_gives_time_and_bandwidth_of_each_operation() -> None:
     report = read_text(TEXT)
     all_reduce = report.measured[Operations("DP Group 0", "AllReduce", "4-5GB")]
@@ -73,17 +85,35 @@ def test_prometheus_text_gives_time_and_bandwidth_of_each_operation() -> None:
     assert not +report.lacks
 
 
-def test_the_text_of_nccl_2_29_names_communicators_by_their_number_alone() -> None:
-    labels = 'comm_id="0x7f8c",hostname="n",rank="2",collective="AllReduce",coll_sn="7",'
-    labels += 'timestamp="2026-02-27 10:00:00",message_size="4.00GB"'
-    names = ("algorithm_bandwidth_gbs", "bus_bandwidth_gbs", "collective_exec_time_microseconds")
-    report = read_text("".join(f"nccl_{name}{{{labels}}} 100\n" for name in names))
-    (found,) = report.measured.items()
-    assert found == (
-        Operations("0x7f8c", "AllReduce", "4.00GB"),
-        Measured(1e11, pytest.approx(1e-4)),
-    )
+@pytest.mark.parametrize(
+    ("release", "all_reduce"),
+    [
+        ("2.29.7", Operations("0x5eed0000c0ffee", "AllReduce", "4.00MB")),
+        ("2.30.7", Operations("DP Group 0", "AllReduce", "4-5MB")),
+    ],
+)
+def test_the_text_that_a_release_has_written_is_read(release: str, all_reduce: Operations) -> None:
+    """That of 2.29 names communicators by their number alone."""
+    report = read_text((WRITTEN / f"{release}.prom").read_text())
+    assert report.measured[all_reduce] == Measured(pytest.approx(15.6504e9), pytest.approx(402e-6))
     assert not +report.lacks
+
+
+@pytest.mark.parametrize("release", ["2.28.3", "2.30.7"])
+def test_the_lines_that_a_release_has_written_tell_who_came_last(release: str) -> None:
+    report = read_lines((WRITTEN / f"{release}.log").read_bytes())
+    arrivals = Arrivals()
+    for one in report.ended:
+        arrivals.add(one)
+    members = {one.pid: one.member for one in report.ended}
+    arrivals.compare(set(members))
+    found = {members[pid]: (one.compared, one.last) for (pid, _), one in arrivals.ranks.items()}
+    assert found == {0: (2, 0), 1: (2, 0), 2: (2, 2), 3: (2, 0)}
+    assert not +report.lacks
+
+
+def test_totals_that_an_option_of_inspector_adds_are_passed_over() -> None:
+    assert not +read_text(f'{TEXT}nccl_collectives_dropped_total{{gpu="GPU0"}} 7\n').lacks
 
 
 @pytest.mark.parametrize(
@@ -113,6 +143,19 @@ def test_lines_of_json_give_each_collective_and_unknown_fields_are_skipped() -> 
     assert not +report.lacks
 
 
+def test_lines_of_format_4_3_belong_to_the_head_of_their_dump() -> None:
+    """Its README tells it: no release that could be built here writes it."""
+
+    one = lines({"coll_perf": record()["coll_perf"]})
+    first = read_lines(one + head_of_dump(4711, 2) + one + lines({"proxy_trace": {}}))
+    assert [done.member for done in first.ended] == [2]
+    assert first.lacks == {"header": 1}
+    second = read_lines(one + head_of_dump(4711, 5) + one, first.teller)
+    assert [done.member for done in second.ended] == [2, 5]
+    damaged = head_of_dump(4711, 5).replace(b'"pid"', b'"PID"') + one
+    assert read_lines(damaged, second.teller).lacks == {"pid": 1, "header": 1}
+
+
 def test_a_line_that_lacks_a_field_is_counted_by_its_name() -> None:
     bad = record()
     del bad["coll_perf"]["coll_sn"]
@@ -137,6 +180,8 @@ def test_who_comes_last_is_in_the_collective_for_the_shortest_time() -> None:
     arrivals.compare({0, 1, 2, 3})
     found = {pid: (one.compared, one.last) for (pid, _), one in arrivals.ranks.items()}
     assert found == {0: (11, 0), 1: (11, 0), 2: (11, 8), 3: (11, 2)}
+    late = {pid: one.seconds for (pid, _), one in arrivals.ranks.items()}
+    assert late == pytest.approx({0: 0, 1: 0, 2: 8 * 0.020, 3: 2 * 0.020})
     arrivals.compare({0, 1})
     assert {pid for pid, _ in arrivals.ranks} == {0, 1}
 
@@ -188,6 +233,11 @@ def test_files_are_joined_to_the_rank_whose_gpu_or_process_they_name(
     with file.open("ab") as more:  # the rest of the line
         more.write(lines(record(os.getpid(), coll_exec_time_us=1000))[6:])
     assert collector.collect().value(SECONDS, *mine) is None  # it was `{"half` and no line of JSON
+    for part in (head_of_dump(os.getpid()), lines({"coll_perf": record()["coll_perf"]})):
+        with file.open("ab") as more:
+            more.write(part)
+        out = collector.collect()
+    assert out.value(SECONDS, *mine) == pytest.approx(0.061974)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")

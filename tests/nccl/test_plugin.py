@@ -105,12 +105,16 @@ def test_a_proxy_waits_for_a_buffer_of_the_rank_after_it(ring: Rings) -> None:
 
 @pytest.mark.parametrize("sanitizer", [name for name in SANITIZERS if name != "plain"])
 def test_nothing_is_found_by_a_sanitizer(ring: Rings, tmp_path: Path, sanitizer: str) -> None:
-    eight = ring(built(tmp_path, *SANITIZERS[sanitizer]))
+    programs = built(tmp_path, *SANITIZERS[sanitizer])
+    eight = ring(programs)
     eight.start(AT, version=6)
     assert eight.finish() == [0] * 8, [log.read_text() for log in eight.logs]
-    assert [log.read_text().split() for log in eight.logs] == [
-        [str(done + 1) for done in range(AT)]
-    ] * 8
+    hung = ring(programs)
+    hung.start(AT, Fault.LOST, victim=3, at=AT)
+    hung.still()
+    for done, logs in ((AT, eight.logs), (AT - 1, hung.logs)):
+        whole = [str(number + 1) for number in range(done)]
+        assert [log.read_text().split() for log in logs] == [whole] * 8
 
 
 def test_whoever_is_killed_at_any_moment_leaves_a_file_that_can_be_read(ring: Rings) -> None:
@@ -131,6 +135,21 @@ def test_whoever_is_killed_at_any_moment_leaves_a_file_that_can_be_read(ring: Ri
         four.close()
 
 
+def test_whoever_is_killed_while_it_starts_leaves_nothing_that_cannot_be_told(
+    ring: Rings,
+) -> None:
+    dice = random.Random(36)
+    for _ in range(12):
+        four = ring(ranks=4)
+        four.start(100_000)
+        time.sleep(dice.uniform(0.0, 0.01))
+        four.close()
+        for file in four.directory.glob("*.nccl"):
+            content = file.read_bytes()
+            if any(content[:8]):  # else it is not complete
+                assert {one.name for one in parse(content)} <= {"world"}
+
+
 def test_a_rank_without_a_directory_goes_on_without_a_file(
     plain: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -149,8 +168,9 @@ def test_files_of_killed_processes_go_after_a_while_and_those_of_living_ones_sta
     two.still()
     two.processes[0].kill()
     two.processes[0].wait()
+    (two.directory / f"{two.processes[0].pid}-00000000.nccl").touch()  # killed in the midst of init
     two.files.tidy()
-    assert len(list(two.directory.iterdir())) == 2
+    assert len(list(two.directory.iterdir())) == 3
     monkeypatch.setattr("stagewatch.ranks.nccl.files.GRACE_SECONDS", -1.0)
     two.files.tidy()
     (left,) = two.directory.iterdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from contextlib import closing
 from pathlib import Path
@@ -265,6 +266,14 @@ def test_few_descriptors_leave_most_to_the_agent(python: Python, shared: Path, r
         shared,
     ).finish()
     assert output.split("\n")[0] == "16 {'too_many': 183} True"
+
+
+def test_each_look_opens_some_files_however_busy_the_machine_is(shared: Path, raw: bytes) -> None:
+    for number in range(1, 101):
+        place(shared, patched(raw, {H_RANK: number}), number)
+    seconds = itertools.count()
+    with closing(RecordDirectory(shared, Procfs(), clock=lambda: float(next(seconds)))) as reader:
+        assert [len(reader.read()) for _ in range(2)] == [64, 100]
 
 
 @as_root

@@ -10,10 +10,12 @@ import pytest
 
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Samples
+from stagewatch.core.runner import Job
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import stages as module
+from stagewatch.ranks.activity import RanksCollector
 from stagewatch.ranks.directory import Census, RankDirectory
-from stagewatch.ranks.model import rank_of
+from stagewatch.ranks.model import SHOWN_SECONDS, rank_of
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
 from stagewatch.ranks.records import RankRecord, parse
 from stagewatch.ranks.stages import (
@@ -67,6 +69,20 @@ def collector(shown: Shown, clock: Clock) -> StagesCollector:
 def completed(samples: Samples, stage: str, job_id: str = "540", role: str = "train") -> int:
     found = samples.families.get(DURATIONS, {}).get((job_id, role, stage))
     return found.count if isinstance(found, Histogram) else 0
+
+
+def test_a_look_that_takes_seconds_does_not_have_the_ranks_vanish(
+    record: RankRecord, clock: Clock
+) -> None:
+    """As beside hundreds of full records of a neighbour's, or on a machine that is busy."""
+    for one in (StagesCollector, RanksCollector):
+        assert one.shown_seconds == SHOWN_SECONDS
+    job = Job("stages", collector(Shown(record), clock), interval=1.0, clock=clock)
+    job.run_once()
+    clock.now += SHOWN_SECONDS - 1
+    assert job.fresh()
+    clock.now += 2
+    assert not job.fresh()
 
 
 def test_the_whole_exposition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,9 +61,13 @@ class Past:
 
 
 def filled_prometheus(
-    children: Children, directory: Path, *pasts: Past, lookback: str = "5m"
+    children: Children,
+    directory: Path,
+    *pasts: Past,
+    lookback: str = "5m",
+    targets: Sequence[str] = (),
 ) -> str:
-    """The URL of a Prometheus that has the histories; it scrapes nothing.
+    """The URL of a Prometheus that has the histories, and scrapes the targets each second.
 
     `lookback`: how long a series that ends is still seen, as nothing marks its end.
     """
@@ -78,7 +82,8 @@ def filled_prometheus(
             capture_output=True,
         )  # fmt: skip
     config = directory / "prometheus.yml"
-    config.write_text("{}\n")
+    jobs = [{"job_name": "judges", "static_configs": [{"targets": list(targets)}]}]
+    config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}))
     port = free_port()
     children.start(
         [

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.client._flight_recorder import PIPE
 from stagewatch.core.processes import Children
-from stagewatch.run.command import LOADER, PIPE, flight_recorder
+from stagewatch.run.command import LOADER, RAS, RAS_PORTS, flight_recorder, ras
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -261,6 +262,14 @@ def test_the_flight_recorder_can_be_asked_unless_the_user_says_how() -> None:
     assert re.fullmatch("/tmp/stagewatch-fr-[0-9a-f]{16}-", added[PIPE])
     assert flight_recorder({})[PIPE] != added[PIPE]
     assert flight_recorder({PIPE: ""}) == {}
+
+
+def test_ras_has_a_port_of_its_own_unless_the_user_says_how() -> None:
+    host, _, port = ras({})[RAS].partition(":")
+    assert (host, int(port) in RAS_PORTS) == ("localhost", True)
+    assert ras({RAS: ""}) == ras({"NCCL_RAS_ENABLE": "0"}) == {}
+    show = f"import os; print(os.environ[{RAS!r}])"
+    assert run(sys.executable, "-S", "-c", show).stdout.startswith("localhost:2")
 
 
 def test_pipes_that_killed_ranks_have_left_are_removed() -> None:

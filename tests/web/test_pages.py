@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import ExitStack
 
 import pytest
 
+from stagewatch.web import agent_server
 from stagewatch.web.connection import Limits
 from tests.web.http_helpers import Serve
 from tests.web.status_scenes import Hangs, fails, gpus
@@ -89,3 +91,23 @@ def test_a_hanging_page_leaves_places_for_the_others(serve: Serve) -> None:
         assert sock.recv(100).startswith(b"HTTP/1.1 200 OK")
         sock.close()
     assert agent.get("/sd").status == 200
+
+
+def test_slow_readers_of_a_long_page_hold_the_same_bytes(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer it is, the older it may be, as long as somebody still takes it."""
+    monkeypatch.setattr(agent_server, "SHARED_SECONDS", 0.0)
+    made = []
+
+    def page() -> tuple[str, bytes]:
+        made.append(bytes(100_000_000))
+        return "text/plain", made[-1]
+
+    agent = serve(routes={"/big": page}, limits=Limits(send_seconds=600.0))
+    with ExitStack() as stack:
+        for _ in range(8):
+            sock = stack.enter_context(agent.connect())
+            sock.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert sock.recv(100).startswith(b"HTTP/1.1 200 OK")
+    assert len(made) == 1

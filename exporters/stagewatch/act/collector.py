@@ -12,7 +12,7 @@ from stagewatch.act.site import HOUR_SECONDS, Refused, Site, SiteOptions, act, s
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, counter
-from stagewatch.core.state_file import StateFile, moment, text
+from stagewatch.core.state_file import StateFile, past, text
 from stagewatch.core.words import printable
 from stagewatch.judgement.collector import JudgeContext
 from stagewatch.judgement.hardware import SURE, Proposal
@@ -41,7 +41,8 @@ def fresh(context: JudgeContext, now: float) -> Look | None:
 
 
 class ActCollector(Collector):
-    """Does once with each node of a job what is asked for, also over restarts."""
+    """Does once with each node of a job what is asked for, also over restarts, and beside another
+    judge: what that has done is read at the node."""
 
     def __init__(
         self,
@@ -87,22 +88,25 @@ class ActCollector(Collector):
         lately = [one for one, at in self._acted.items() if now - at < HOUR_SECONDS]
         also = {one.rpartition("\0")[2] for one in lately}
         try:
-            act(place, how, proposal, case, self._options, now, also=also)
+            by_another = how == "drain" and place.told(proposal)
+            if not by_another:
+                act(place, how, proposal, case, self._options, now, also=also)
         except (Refused, SourceError) as error:
             result = "refused" if isinstance(error, Refused) else "failed"
             if not again:
                 self._counts[how, result] += 1
                 log.warning("%s %s: %s", how, result, printable(str(error)))
             return
-        self._counts[how, "done"] += 1
-        log.warning("%s of %s is done: %s", how, printable(proposal.node), proposal.why)
+        if not by_another:
+            self._counts[how, "done"] += 1
+            log.warning("%s of %s is done: %s", how, printable(proposal.node), proposal.why)
         kept = {one: at for one, at in self._acted.items() if now - at < REMEMBERED_SECONDS}
         self._acted = dict([*kept.items(), (key, now)][-MOST_REMEMBERED:])
         self._state.save({"acted": self._acted})
 
 
 def _read(content: Any) -> dict[str, float]:
-    return {text(key): moment(at) for key, at in content["acted"].items()}
+    return {text(key): past(at) for key, at in content["acted"].items()}
 
 
 def _build(options: SiteOptions, context: JudgeContext) -> ActCollector:

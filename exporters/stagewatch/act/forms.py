@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
+from stagewatch.core.words import printable
 from stagewatch.judgement.hardware import SURE, Proposal
 
 PREFIX = "stagewatch: "
@@ -29,6 +31,16 @@ def reason(proposal: Proposal, case: str) -> str:
     told = f"{proposal.confidence}, until {until}, case {case}"
     why = f"{proposal.why}{gpu}"[: _MOST_REASON - len(PREFIX) - len(told) - 2]
     return PREFIX + _UNUSUAL.sub("_", f"{why}; {told}")
+
+
+def is_reason(line: str) -> bool:
+    """Whether it is such a line; health-check.sh begins its reasons in the same way."""
+    return line.startswith(PREFIX) and f"; {SURE}, until " in line
+
+
+def tells_of(line: str, job_id: str) -> bool:
+    """Whether it holds such a line of that job."""
+    return PREFIX in line and f" of job {_UNUSUAL.sub('_', printable(job_id))} " in line
 
 
 def nvsentinel(proposals: Sequence[Proposal], case: str) -> dict[str, Any]:
@@ -79,12 +91,17 @@ def nvrx(proposals: Sequence[Proposal], now: float) -> dict[str, Any]:
 
 
 def event(one: Proposal, case: str) -> dict[str, Any]:
-    """A Kubernetes event of the node; `kubectl describe node` finds it by its name as uid."""
+    """A Kubernetes event of the node; `kubectl describe node` finds it by its name as uid.
+
+    Its own name is the same from every judge, so that the server takes one of them.
+    """
     when = utc(one.time)
+    of = "\0".join((one.cluster, one.job_id, one.node, one.witness))
+    name = f"stagewatch-{blake2b(of.encode(), digest_size=8).hexdigest()}"
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": "stagewatch-", "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default"},
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": one.node, "uid": one.node},
         "type": "Warning",
         "reason": one.witness,

@@ -15,13 +15,15 @@ from typing import Any
 
 import requests
 
-from stagewatch.act.forms import CONDITION, condition, event, reason
+from stagewatch.act.forms import CONDITION, condition, event, reason, tells_of
 from stagewatch.core.errors import SourceError
 from stagewatch.judgement.hardware import Proposal
 from stagewatch.prometheus.failure import why_unanswered
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 10.0
+CONFLICT = 409
+"""What the server answers to an object whose name is taken."""
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _PATCH = "application/strategic-merge-patch+json"
 
@@ -43,20 +45,27 @@ class KubernetesSite:
             if (held := _held(node)) and _seconds(held) > since
         }
 
-    def objection(self, node: str) -> str:
-        """Why it must not be marked; all nodes of the cluster count as one partition."""
+    def told(self, proposal: Proposal) -> bool:
+        """Whether its node's condition is of this job, or was when it was taken back."""
+        held = _conditions(self._nodes().get(proposal.node, {})).get(CONDITION, {})
+        return tells_of(held.get("message", ""), proposal.job_id)
+
+    def out(self, node: str) -> str:
+        """Why there is nothing to be marked."""
         nodes = self._nodes()
         if node not in nodes:
             return "Kubernetes knows no such node"
-        if _held(nodes[node]):
-            return "it is marked already"
-        if not any(_takes_pods(other) for name, other in nodes.items() if name != node):
-            return "it is the last node that takes pods"
-        return ""
+        return "it is marked already" if _held(nodes[node]) else ""
+
+    def last(self, node: str) -> str:
+        """Whether no other takes pods; all nodes of the cluster count as one partition."""
+        others = [other for name, other in self._nodes().items() if name != node]
+        return "" if any(map(_takes_pods, others)) else "it is the last node that takes pods"
 
     def comment(self, proposal: Proposal, case: str) -> None:
-        """Create an event of the node."""
-        self._call("POST", "/api/v1/namespaces/default/events", event(proposal, case))
+        """Create an event of the node, unless another judge has."""
+        path = "/api/v1/namespaces/default/events"
+        self._call("POST", path, event(proposal, case), but=CONFLICT)
 
     def drain(self, proposal: Proposal, case: str) -> None:
         """Create the event, and set the condition."""
@@ -66,9 +75,11 @@ class KubernetesSite:
 
     def undo(self, node: str) -> list[str]:
         """Set the condition back; events go by themselves."""
-        if not _held(self._nodes().get(node, {})):
+        held = _held(self._nodes().get(node, {}))
+        if not held:
             return []
-        self._set(node, condition("taken back", "Undone", time.time(), fault=False))
+        why = f"taken back: {held.get('message', '')}"  # by which `told` knows the job
+        self._set(node, condition(why, "Undone", time.time(), fault=False))
         return [f"{node} is marked no more"]
 
     def ours(self) -> list[str]:
@@ -85,8 +96,9 @@ class KubernetesSite:
         return {node["metadata"]["name"]: node for node in found["items"]}
 
     def _call(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+        self, method: str, path: str, body: Any = None, kind: str = "application/json", but: int = 0
     ) -> Any:
+        """`but`: a status that is no failure either."""
         headers = {"Content-Type": kind}
         try:
             with contextlib.suppress(FileNotFoundError):  # `kubectl proxy` needs none
@@ -101,7 +113,7 @@ class KubernetesSite:
                 verify=str(self._account / "ca.crt"),
                 allow_redirects=False,
             )
-            if not answer.ok:
+            if not answer.ok and answer.status_code != but:
                 raise SourceError(f"Kubernetes refuses {method} {path}: {answer.status_code}")
             return answer.json()
         except requests.JSONDecodeError as error:

@@ -1,7 +1,8 @@
 """The judge's collector that tells the user of a job, in one line, that it hangs, and how it ended.
 
 That is two messages a job at most.  A message is noted before it is sent: a judge that was started
-again sends none twice, and one that cannot be sent is lost.
+again sends none twice, and one that cannot be sent is lost.  Of several judges the oldest sends, by
+what their Prometheus shows of them; the others note what it does, to go on where it ends.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from stagewatch.act.message import (
     by_webhook,
     is_user,
 )
+from stagewatch.act.site import HOUR_SECONDS
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import address, option, path
 from stagewatch.core.errors import ConfigError, NoData, SourceError
-from stagewatch.core.exposition import Samples, counter
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.core.state_file import StateFile, moment, text, whole
 from stagewatch.core.words import duration, printable
 from stagewatch.judgement.collector import JudgeContext
@@ -38,10 +40,22 @@ log = logging.getLogger(__name__)
 
 OVER_SECONDS = 60.0
 """For how long a job must be in no trouble for that to be its end."""
+MOST_SHOWN = 256
 MOST_AT_ONCE = 16
 
 MESSAGES = counter(
     "rl_judge_owner_messages_total", "Messages to owners of jobs: sent or failed.", ("result",)
+)
+
+
+SINCE = gauge(
+    "rl_judge_owner_since_timestamp_seconds",
+    "Since when this judge tells owners of jobs; of several, the one with the earliest time does.",
+)
+TOLD = gauge(
+    "rl_judge_owner_told",
+    "Messages that the judge has sent of a job, for an hour after the last: 1, or 2 with its end.",
+    ("cluster", "job_id"),
 )
 
 
@@ -108,9 +122,12 @@ class OwnerCollector(Collector):
         self._state = state
         self._command = command
         self._clock = clock
+        self._began = clock()
         self._told: dict[JobKey, Told] = state.load(_read) or {} if send else {}
         self._over: dict[JobKey, float] = {}
         """Since when a job that was told of is in no trouble."""
+        self._sent: dict[JobKey, tuple[int, float]] = {}
+        """How many messages this judge has sent lately, and when the last."""
         self._counts: Counter[str] = Counter()
 
     def collect(self) -> Samples:
@@ -118,41 +135,61 @@ class OwnerCollector(Collector):
             raise NoData("no way to tell owners is set")
         now = self._clock()
         if look := fresh(self._context, now):
-            self._tell_of_new(self._api, look)
-            self._tell_of_ended(self._api, look, now)
+            new, due = self._new(look), self._due(look, now)
+            judges = _judges(self._api) if new or due else []
+            if self._began in judges:  # else it is not scraped yet, and not known to the others
+                oldest = self._began == min(judges)
+                self._tell_of_new(self._api, look, new, oldest)
+                self._tell_of_ended(self._api, look, due, oldest)
         out = Samples()
+        out.add(SINCE, self._began)
+        self._sent = {key: one for key, one in self._sent.items() if now - one[1] < HOUR_SECONDS}
+        for key, (messages, _) in list(self._sent.items())[-MOST_SHOWN:]:
+            out.add(TOLD, messages, *key)
         for result in ("sent", "failed"):
             out.add(MESSAGES, self._counts[result], result)
         return out
 
-    def _tell_of_new(self, api: Queries, look: Look) -> None:
-        new = {
+    def _new(self, look: Look) -> dict[JobKey, Judged]:
+        return {
             key: job
             for key, job in look.jobs.items()
             if key not in self._told and any(state.paged for state in job.states)
         }
+
+    def _tell_of_new(
+        self, api: Queries, look: Look, new: Mapping[JobKey, Judged], oldest: bool
+    ) -> None:
         users = owners(api, list(new), look.time) if new else {}
+        heard = _heard(api, list(new)) if users else {}
         for key in [key for key in new if is_user(users.get(key, ""))][:MOST_AT_ONCE]:
             job = new[key]
             told = _told(users[key], job, look.time)
-            happened, node = _headline(job)
-            command = self._command.replace("{job}", key[1]).replace("{node}", node)
-            line = f"{happened} It has cost {told.cost(look.time)} so far. Next: {command}"
-            self._note(key, told, look.time)
-            self._to(key, told, f"Job {key[1]} stands still", line)
+            self._note(key, replace(told, ended=heard.get(key, 0) > 1), look.time)
+            if oldest and key not in heard:
+                happened, node = _headline(job)
+                command = self._command.replace("{job}", key[1]).replace("{node}", node)
+                line = f"{happened} It has cost {told.cost(look.time)} so far. Next: {command}"
+                self._to(key, told, f"Job {key[1]} stands still", line)
 
-    def _tell_of_ended(self, api: Queries, look: Look, now: float) -> None:
+    def _due(self, look: Look, now: float) -> list[JobKey]:
+        """The jobs whose end is to be told."""
         over = [k for k, told in self._told.items() if not told.ended and k not in look.jobs]
         self._over = {key: self._over.get(key, now) for key in over}
-        due = [key for key, since in self._over.items() if now - since >= OVER_SECONDS]
+        return [key for key, since in self._over.items() if now - since >= OVER_SECONDS]
+
+    def _tell_of_ended(self, api: Queries, look: Look, due: Sequence[JobKey], oldest: bool) -> None:
+        heard = _heard(api, due) if due else {}
         for key in due[:MOST_AT_ONCE]:
             until, told = self._over[key], self._told[key]
             lives = bool(api.query(f"count(rl_rank_up{{{chosen([key])}}} == 1) > 0", look.time))
             became = "goes on" if lives else "has ended"
-            stood = duration(max(0.0, until - told.since))
-            line = f"Job {key[1]} {became}. It stood still for {stood}: {told.cost(until)}."
-            self._note(key, replace(told, ended=True), now)
-            self._to(key, told, f"Job {key[1]} {became}", line)
+            ended = replace(told, ended=True)
+            self._note(key, ended, look.time)
+            if oldest and heard.get(key, 0) < 2:
+                stood = duration(max(0.0, until - told.since))
+                line = f"Job {key[1]} {became}. It stood still for {stood}: {told.cost(until)}."
+                self._to(key, ended, f"Job {key[1]} {became}", line)
 
     def _note(self, key: JobKey, told: Told, now: float) -> None:
         kept = {
@@ -167,6 +204,7 @@ class OwnerCollector(Collector):
         if not self._state.ok:  # it would be sent again after a restart
             self._counts["failed"] += 1
             return
+        self._sent[key] = 1 + told.ended, self._clock()
         for send in self._send:
             try:
                 send(told.user, key[1], subject, line)
@@ -180,6 +218,21 @@ def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, s
     """The users of jobs, as the Slurm agent tells them."""
     found = api.query(f"job:slurm_owner:info{{{chosen(keys)}}}", at)
     return {job_key(one.labels): one.labels.get("user", "") for one in found}
+
+
+def _judges(api: Queries) -> list[float]:
+    """When each of the judges that tell owners now began to."""
+    return [one.value for one in api.query(SINCE.name)]
+
+
+def _heard(api: Queries, keys: Sequence[JobKey]) -> Mapping[JobKey, float]:
+    """How many messages any judge has sent of jobs."""
+    asked = f"max_over_time({TOLD.name}{{{chosen(keys)}}}[{REMEMBERED_SECONDS:.0f}s])"
+    found: dict[JobKey, float] = {}
+    for one in api.query(asked):
+        key = job_key(one.labels)
+        found[key] = max(one.value, found.get(key, 0.0))
+    return found
 
 
 def _told(user: str, job: Judged, now: float) -> Told:

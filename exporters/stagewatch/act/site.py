@@ -25,8 +25,14 @@ class Site(Protocol):
     def taken(self, since: float) -> set[str]:
         """The nodes that were taken out in this way since a Unix time, and still are."""
 
-    def objection(self, node: str) -> str:
-        """Why it must not be taken out: nobody knows it, it is out, or it is the last; or empty."""
+    def told(self, proposal: Proposal) -> bool:
+        """Whether its node has been taken out for its job, by whomever; even if it is back."""
+
+    def out(self, node: str) -> str:
+        """Why it cannot be taken out: nobody knows it, or it is out; or empty."""
+
+    def last(self, node: str) -> str:
+        """What it is the last of that takes jobs, whether it is out or not; or empty."""
 
     def comment(self, proposal: Proposal, case: str) -> None:
         """Write the proposal at its node."""
@@ -99,9 +105,16 @@ def act(
     if how == "comment":
         place.comment(proposal, case)
         return
-    if why := place.objection(node):
+
+    def limit() -> str:
+        taken = (place.taken(now - HOUR_SECONDS) | set(also)) - {node}
+        if len(taken) < options.nodes_per_hour:
+            return place.last(node)
+        return f"{len(taken)} nodes have been taken out within the hour, the most"
+
+    if why := place.out(node) or limit():
         raise Refused(f"{node}: {why}")
-    taken = place.taken(now - HOUR_SECONDS) | set(also)
-    if len(taken) >= options.nodes_per_hour:
-        raise Refused(f"{node}: {len(taken)} nodes have been taken out within the hour, the most")
     place.drain(proposal, case)
+    if why := limit():  # another judge has taken one out at the same moment
+        place.undo(node)
+        raise Refused(f"{node}: {why}")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
-from stagewatch.act.forms import PREFIX, reason
-from stagewatch.core.errors import SourceError
+from stagewatch.act.forms import PREFIX, is_reason, reason, tells_of
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.judgement.hardware import Proposal
 from stagewatch.slurm.model import Node
 from stagewatch.slurm.notation import node_availability
 from stagewatch.slurm.transport.text import SlurmCli, slurm_runner
 
 SECONDS = 30.0
+REMEMBERED_SECONDS = 7 * 86_400.0
+"""How far back accounting is asked for nodes that were taken out."""
 NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 """One node, and no list of them."""
 _JOB = re.compile(r"\d{1,10}(_\d{1,10})?")
@@ -35,15 +38,29 @@ class SlurmSite:
             if _drained_here(node) and (node.reason_time or 0) > since
         }
 
-    def objection(self, node: str) -> str:
-        """Why it must not be drained."""
+    def told(self, proposal: Proposal) -> bool:
+        """Whether its node is drained for its job, or was, as far as accounting tells."""
+        node = self._nodes().get(proposal.node)
+        reasons = [node.reason] if node and _drained_here(node) else []
+        with contextlib.suppress(SourceError, NoData):
+            events = self._slurm.node_events(SECONDS, REMEMBERED_SECONDS).items
+            reasons += [event.reason for event in events if event.node == proposal.node]
+        return any(tells_of(reason, proposal.job_id) for reason in reasons)
+
+    def out(self, node: str) -> str:
+        """Why it cannot be drained."""
         nodes = self._nodes()
         if not NODE.fullmatch(node) or node not in nodes:
             return "Slurm knows no such node"
         mine = nodes[node]
         if node_availability(mine.state, mine.flags) is not None:
             return f"it is out already: {mine.reason or 'no reason given'}"
-        for partition in mine.partitions:
+        return ""
+
+    def last(self, node: str) -> str:
+        """The partition of which no other node takes jobs."""
+        nodes = self._nodes()
+        for partition in nodes[node].partitions:
             if not any(
                 partition in other.partitions
                 and node_availability(other.state, other.flags) is None
@@ -114,4 +131,4 @@ def _one_node(name: str) -> str:
 
 
 def _drained_here(node: Node) -> bool:
-    return "DRAIN" in node.flags and node.reason.startswith(PREFIX.strip())
+    return "DRAIN" in node.flags and is_reason(node.reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pwd
 import re
@@ -80,7 +81,7 @@ class Series:
 
 
 def parse(text: str) -> Series:
-    """Read Prometheus' text format; other lines are passed over."""
+    """Read Prometheus' text format; other lines and numbers that are not finite are passed over."""
     series = Series()
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
@@ -91,7 +92,8 @@ def parse(text: str) -> Series:
             for name, value in _LABEL.findall(match[2] or "")
         }
         with contextlib.suppress(ValueError):
-            series.add(match[1], Sample(labels, float(match[3])))
+            if math.isfinite(value := float(match[3])):
+                series.add(match[1], Sample(labels, value))
     return series
 
 

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from stagewatch.client._collectives import watch_collectives
+from stagewatch.client._flight_recorder import make_pipe
 from stagewatch.client._harmless import warn_once
 from stagewatch.client._imports import Callback, when_imported
 
@@ -41,6 +42,7 @@ def install(name: str | None = None, *, collectives: bool = True) -> Callable[[]
 def watch_program() -> None:
     """Hook whatever this program will import, for a loader."""
     _install((*FRAMEWORKS, PROGRAM), collectives=True)
+    when_imported(PROGRAM, make_pipe)
 
 
 def _install(frameworks: Sequence[str], collectives: bool) -> Callable[[], None]:

@@ -1,8 +1,8 @@
 """State that an agent keeps over a restart, in a JSON file that may be damaged later.
 
-A function reads the content and checks every value (`whole`, `real`, `text`). An unusable file is
-set aside, with one log line, and the agent starts afresh: Prometheus expects counters that restart
-at 0, but not wrong ones.
+A function reads the content and checks every value (`whole`, `real`, `past`, `text`). An unusable
+file is set aside, with one log line, and the agent starts afresh: Prometheus expects counters that
+restart at 0, but not wrong ones.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import stat
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from functools import cache
@@ -72,6 +73,14 @@ def moment(value: Any) -> float:
     if not 0 <= (when := real(value)) < MAX_MOMENT:
         raise ValueError(f"{value!r:.40} is no time")
     return when
+
+
+def past(value: Any) -> float:
+    """A Unix time; one that is still to come, as a wrong clock leaves it, is now.
+
+    Else what waits for that time to be over would wait for ever.  Raises `ValueError`.
+    """
+    return min(moment(value), time.time())
 
 
 def text(value: Any) -> str:

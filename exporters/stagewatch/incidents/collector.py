@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration
@@ -243,14 +245,22 @@ class IncidentsCollector(Collector):
             self._libraries.rest()
         self._note_waits(suspected)
         now = time.time()
-        if suspected:  # the page names the line of code, once it is known
-            facts = with_evidence(facts, self._latest.values(), now)
-            verdicts = judge([*facts, *left])
+        by_job: defaultdict[str, list[RankFacts]] = defaultdict(list)
+        for fact in facts:
+            by_job[fact.job_id].append(fact)
+        # The page names the line of code, once it is known.
+        known = suspected & self._latest.keys()
+        for job_id in known:
+            by_job[job_id] = with_evidence(by_job[job_id], [self._latest[job_id]], now)
+        facts = list(chain.from_iterable(by_job.values()))
+        verdicts = [verdict for verdict in verdicts if verdict.job_id not in known]
+        verdicts += judge([fact for fact in (*facts, *left) if fact.job_id in known])
+        verdicts.sort(key=lambda verdict: verdict.job_id)
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
         hanging = []
         for job_id in sorted(suspected, key=self._looked_at):
-            mine = [fact for fact in facts if fact.job_id == job_id]
+            mine = by_job[job_id]
             incident = self._latest.get(job_id)
             if incident is not None and incident.current(mine, now):
                 hanging.append(job_id)

@@ -18,7 +18,8 @@ DEADLINE_SECONDS = 1.0
 MAX_SOCKETS = 4
 """Tried of a process."""
 HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
-"""The flight recorder of NCCL, or of whatever else: the first one that the server has."""
+"""The flight recorder of NCCL, and that of whatever else, such as gloo.  A PyTorch built for GPUs
+has both; NCCL's is empty in a job that does not use NCCL."""
 
 
 def find(target: Mapping[str, Any]) -> str:
@@ -37,15 +38,21 @@ def find(target: Mapping[str, Any]) -> str:
     for port in ports[:MAX_SOCKETS] if mine else ():
         with contextlib.suppress(OSError, ValueError, RecursionError):
             known = json.loads(_ask(port, "GET", ""))
-            if found := next((one for one in HANDLERS if one in known), ""):
-                return f"{port}/{found}"
+            if found := [one for one in HANDLERS if one in known]:
+                return f"{port}/{' '.join(found)}"
     return ""
 
 
 def load(where: str) -> Any:
-    """What the flight recorder holds.  Raises `OSError`, and anything where it is damaged."""
-    port, _, handler = where.partition("/")
-    return json.loads(_ask(int(port), "POST", handler))
+    """What the first flight recorder with any entry holds.  Raises `OSError`, and anything where it
+    is damaged."""
+    port, _, handlers = where.partition("/")
+    dump: Any = {}
+    for handler in handlers.split():
+        dump = json.loads(_ask(int(port), "POST", handler))
+        if dump.get("entries"):
+            break
+    return dump
 
 
 def _ask(port: int, method: str, handler: str) -> bytes:

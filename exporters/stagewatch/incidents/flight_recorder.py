@@ -82,7 +82,7 @@ def positions(dump: Any) -> dict[str, Position]:
     """How far the rank has come, by process group.  Raises anything where the dump is no dump."""
     groups: dict[str, Position] = {}
     by_id: dict[str, str] = {}
-    for entry in dump["entries"]:
+    for entry in dump.get("entries", ()):
         name, description = map(str, entry["process_group"])
         by_id[str(entry["pg_id"])] = name
         if entry["is_p2p"] or (name not in groups and len(groups) >= MAX_GROUPS):

@@ -21,6 +21,9 @@ DEADLINE_SECONDS = 2.0
 """For the whole talk."""
 PORT = 28028
 MAX_CALLS = 512
+MAX_READ_BY_ALL = 1024
+"""Ranks of a job of which each node's agent asks.  RAS asks all processes of the job for each
+question: of a larger job the agent of rank 0 alone does."""
 UNROOTED = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
@@ -43,7 +46,7 @@ def facts(
     The first process whose user listens on the port of its NCCL_RAS_ADDR is asked: only its own
     user's sockets are, whatever the variable names.
     """
-    for target in targets:
+    for target in targets if _reads(targets) else ():
         environ = target["environ"]
         if environ.get("NCCL_RAS_ENABLE", "1") != "0" and target["reachable"]:
             wanted = _port(environ)
@@ -59,6 +62,13 @@ def facts(
                 except Exception as error:  # it may answer whatever it likes
                     return [f"NCCL RAS gave a damaged answer ({type(error).__name__})"], []
     return [], []
+
+
+def _reads(targets: Sequence[dict[str, Any]]) -> bool:
+    """Whether this node is one that asks."""
+    sizes = [_whole(target["environ"].get("WORLD_SIZE", "")) for target in targets]
+    here = any(target["rank"] == 0 for target in targets)
+    return here or max(sizes, default=0) <= MAX_READ_BY_ALL
 
 
 def _ask(host: str, port: int, timeout: float) -> str:
@@ -135,8 +145,11 @@ def _of_communicator(communicator: dict[str, Any]) -> Iterator[str]:
 
 
 def _port(environ: dict[str, str]) -> int:
-    number = environ.get("NCCL_RAS_ADDR", "").rpartition(":")[2]
-    return int(number) if number.isascii() and number.isdigit() else PORT
+    return _whole(environ.get("NCCL_RAS_ADDR", "").rpartition(":")[2]) or PORT
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 
 
 def _pids(pid: int) -> Iterator[int]:

@@ -217,7 +217,10 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         taker.close()
         verdicts = judge([*ranks, *left], limits=limits)
     if options.gpu_dump:
-        libraries += gpu_dump.lines(verdicts)
+        dumped = gpu_dump.dump(verdicts)
+        libraries += map(str, dumped)
+        ranks = gpu_dump.with_kernels(ranks, dumped)
+        verdicts = judge([*ranks, *left], limits=limits)
     if options.json:
         cases = _cases([*ranks, *left], now, limits)
         content = as_json(ranks, verdicts) | {

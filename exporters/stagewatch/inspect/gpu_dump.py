@@ -16,15 +16,19 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.incidents.flight_recorder import trigger
+from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
 
 MAX_RANKS = 2
+MAX_NAME = 160
+"""Of a kernel."""
 WAIT_SECONDS = 60.0
 """For a dump, and for the debugger that reads it."""
 STILL_SECONDS = 1.0
@@ -37,18 +41,41 @@ DEFAULTS = {PIPE: "corepipe.cuda.%h.%p", FILE: "core_%t_%h_%p.nvcudmp"}
 _KERNEL = re.compile(r"^#0 .*? in (.+?)(?:<<<|\s*\()", re.MULTILINE)
 
 
-def lines(verdicts: Sequence[Verdict], wait: float = WAIT_SECONDS) -> list[str]:
-    """A line for each rank at fault on this node, a few at most."""
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """What a core dump has shown of a rank's GPU."""
+
+    rank: RankFacts
+    kernel: str = ""
+    """Empty where none runs, or none is known."""
+    problem: str = ""
+    file: str = ""
+
+    def __str__(self) -> str:
+        kernel = f"its GPU runs {self.kernel}" if self.kernel else self.problem
+        where = f" ({self.file})" if self.file else ""
+        return printable(f"job {self.rank.job_id}: rank {self.rank.rank}: {kernel}{where}", 400)
+
+
+def dump(verdicts: Sequence[Verdict], wait: float = WAIT_SECONDS) -> list[Dumped]:
+    """The GPUs of the ranks at fault on this node, of a few at most."""
     suspects = [rank for verdict in verdicts if verdict.stalled for rank in verdict.culprits]
-    told = []
-    for rank in [rank for rank in suspects if rank.pid][:MAX_RANKS]:
-        try:
-            what = _kernel(_dump(rank.pid, wait), wait)
-        except (OSError, StagewatchError, subprocess.SubprocessError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            what = f"no core dump of its GPU: {why}"
-        told.append(printable(f"job {rank.job_id}: rank {rank.rank}: {what}", 400))
-    return told
+    return [_of(rank, wait) for rank in [rank for rank in suspects if rank.pid][:MAX_RANKS]]
+
+
+def with_kernels(ranks: Sequence[RankFacts], dumped: Sequence[Dumped]) -> list[RankFacts]:
+    """The facts, with what the GPUs of ranks run."""
+    kernels = {one.rank.pid: one.kernel for one in dumped}
+    return [replace(rank, gpu_kernel=kernels.get(rank.pid, "")) for rank in ranks]
+
+
+def _of(rank: RankFacts, wait: float) -> Dumped:
+    try:
+        file = os.path.realpath(_dump(rank.pid, wait))
+        return replace(_read(rank, file, wait), file=file)
+    except (OSError, StagewatchError, subprocess.SubprocessError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        return Dumped(rank, problem=f"no core dump of its GPU: {why}")
 
 
 def _dump(pid: int, wait: float) -> Path:
@@ -90,14 +117,14 @@ def _matching(pid: int, environ: Mapping[str, str], name: str) -> set[str]:
     return set(glob.glob(f"/proc/{pid}/{at}/{path.lstrip('/')}"))  # noqa: PTH207
 
 
-def _kernel(file: Path, wait: float) -> str:
+def _read(rank: RankFacts, file: str, wait: float) -> Dumped:
     """What a dump tells, by NVIDIA's debugger."""
-    where = os.path.realpath(file)
     debugger = shutil.which("cuda-gdb")
     if debugger is None:
-        return f"a core dump of its GPU is in {where}; cuda-gdb, which reads it, is not in PATH"
-    command = [debugger, "--batch", "-nx", "-ex", f"target cudacore {where}"]
+        why = "there is a core dump of its GPU, and cuda-gdb, which reads it, is not in PATH"
+        return Dumped(rank, problem=why)
+    command = [debugger, "--batch", "-nx", "-ex", f"target cudacore {file}"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=wait, check=False)
-    found = _KERNEL.search(told.stdout)
-    kernel = f"runs {found[1]}" if found else "runs no kernel that cuda-gdb names"
-    return f"its GPU {kernel} ({where})"
+    if found := _KERNEL.search(told.stdout):
+        return Dumped(rank, printable(found[1], MAX_NAME))
+    return Dumped(rank, problem="its GPU runs no kernel that cuda-gdb names")

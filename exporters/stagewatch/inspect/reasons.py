@@ -148,7 +148,7 @@ def _kind(charges: Sequence[Charge]) -> int:
     first = charges[0]
     if first.evidence == "process_gone":
         return _DIED
-    if first.outlasts or first.evidence in ("missing", "node_lost"):
+    if first.outlasts or first.evidence in ("missing", "node_lost", "not_started"):
         return _LEFT
     if first.evidence in ("mismatch", "livelock", "awaited") or any(one.group for one in charges):
         return _GRAPH

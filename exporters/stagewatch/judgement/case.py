@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
-from stagewatch.judgement.facts import KernelWait, RankFacts
+from stagewatch.judgement.facts import BLANK, KernelWait, RankFacts
 from stagewatch.judgement.graph import Edge, Kind
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
@@ -24,7 +25,7 @@ WEAK = ("awaited_through", "left_loop_early", "odd_one_out", "stack_differs", "s
 """Evidence that a wait for another role may leave as well."""
 _GUESSED = (*WEAK, "role_differs", "stage_behind", "alone")
 """Evidence of how and where a rank waits, where nobody is seen to wait for it."""
-_ALWAYS_GUESSED = ("device_idle",)
+_ALWAYS_GUESSED = ("device_idle", "not_started")
 """Evidence of what others seem to wait for."""
 _ASLEEP = (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
 
@@ -35,10 +36,10 @@ class Charge:
 
     rank: RankFacts
     evidence: str
-    """`process_gone`, `node_lost`, `missing`, `left_loop_early`, `awaited`, `awaited_through`,
-    `not_launched`, `not_begun`, `no_bytes` (these three as NCCL shows it), `mismatch`, `livelock`,
-    `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`, `role_differs`, `circle`,
-    `stage_behind`, `alone`, `device_idle` or `device_lost`."""
+    """`process_gone`, `node_lost`, `missing`, `not_started`, `left_loop_early`, `awaited`,
+    `awaited_through`, `not_launched`, `not_begun`, `no_bytes` (these three as NCCL shows it),
+    `mismatch`, `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`,
+    `role_differs`, `circle`, `stage_behind`, `alone`, `device_idle` or `device_lost`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
@@ -104,8 +105,9 @@ class Case:
 
     @property
     def lacks_somebody(self) -> bool:
-        """Whether ranks of it have died or left, and are at fault or have left others waiting."""
-        absent = self._charged_with("process_gone", "missing", "node_lost")
+        """Whether ranks of it have died, left or never come, and are at fault or have left others
+        waiting."""
+        absent = self._charged_with("process_gone", "missing", "node_lost", "not_started")
         return absent or any(charge.outlasts for charge in self.charges)
 
     def _charged_with(self, *evidence: str) -> bool:
@@ -125,12 +127,32 @@ class Case:
         """Those that have left long enough ago for others to be said to wait for them."""
         return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) > ABSENT_SECONDS)
 
+    def absent_numbers(self, most: int) -> tuple[list[int], int]:
+        """The first ranks that are not in sight, and how many there are, as far as the size of the
+        world is known."""
+        return _lacking(self._world_size, {rank.rank for rank in self.live}, most)
+
     @property
-    def absent_numbers(self) -> list[int]:
-        """The ranks that are not in sight, as far as the size of the world is known."""
-        here = {rank.rank for rank in self.live}
-        size = max((rank.world_size or 0 for rank in self.live), default=0)
-        return [number for number in range(size) if number not in here]
+    def never_seen(self) -> list[RankFacts]:
+        """Ranks that the world counts and that have not been in sight, while the others are at
+        their beginning; none where more are out of sight than live, as the agents may see only a
+        part of the job, and in jobs of several roles, which may share the numbers of a world."""
+        began = self.staged or any(
+            rank.step_age_seconds is not None or max(rank.collectives.values(), default=0) > 1
+            for rank in self.live
+        )
+        if began or self.others or not any(rank.overdue for rank in self.live):
+            return []
+        seen = {rank.rank for rank in (*self.live, *self.gone, *self.left)}
+        numbers, count = _lacking(self._world_size, seen, len(self.live))
+        blank = replace(
+            BLANK, job_id=self.live[0].job_id, role=self.live[0].role, wait_class=WaitClass.GONE
+        )
+        return [replace(blank, rank=number) for number in numbers] if count == len(numbers) else []
+
+    @property
+    def _world_size(self) -> int:
+        return max((rank.world_size or 0 for rank in self.live), default=0)
 
     def waited_for(self, numbers: Iterable[int]) -> set[int]:
         """Numbers of these ranks, of those whom they wait for, and so on."""
@@ -334,6 +356,15 @@ class Case:
             if (rank.computes or ((rank.at_work or self.running) and at not in self.waiting))
             and (id(rank) in charged or not charged)
         ]
+
+
+def _lacking(size: int, here: set[int], most: int) -> tuple[list[int], int]:
+    """The first numbers of a world of this size that are not here, and how many there are.
+
+    Whoever starts a job says how large it is, so that no list may be as long.
+    """
+    count = size - sum(number < size for number in here)
+    return list(islice((one for one in range(size) if one not in here), most)), count
 
 
 def usual_waits(waiting: Iterable[RankFacts], *, tries_again: bool = False) -> set[WaitClass]:

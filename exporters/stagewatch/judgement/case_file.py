@@ -71,6 +71,8 @@ class Truth:
     """Why nobody can see the fault, if so."""
     unsound: str = ""
     """What the job did instead of what it was to do, if so."""
+    servers: tuple[int, ...] = ()
+    """The pids of its processes that are no ranks, which `expected` numbers from -2 down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +212,7 @@ def _told(truth: Truth) -> dict[str, Any]:
 def _read_truth(content: Any) -> Truth:
     """Raises one of `BROKEN`, with the key that is wrong."""
     read = {}
+    content = {"servers": []} | dict(content)
     for name, take in _TRUTH.items():
         try:
             read[name] = take(content[name])
@@ -351,7 +354,7 @@ def _seconds_by_name(value: Any) -> dict[str, float]:
 
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("role", "substage", "node", "gpu", "state", "wait_channel"), text),
-    **dict.fromkeys(("first_failure",), text),
+    **dict.fromkeys(("first_failure", "gpu_kernel"), text),
     **dict.fromkeys(("rank", "pid"), whole),
     **dict.fromkeys(("world_size", "step", "gaps"), optional(whole)),
     "stage": optional(text),
@@ -385,4 +388,5 @@ _TRUTH: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("suspicion", "page"), _level),
     "evidence": lambda words: frozenset(map(text, words[:MAX_SETS])),
     **dict.fromkeys(("trigger", "end"), real),
+    "servers": lambda pids: tuple(map(whole, pids[:MAX_SETS])),
 }

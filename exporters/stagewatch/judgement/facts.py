@@ -139,6 +139,8 @@ class RankFacts:
     gpu: str = ""
     device: Device | None = None
     """What its GPU does."""
+    gpu_kernel: str = ""
+    """What its GPU runs, by a core dump of it that its user has asked for."""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
     nccl: tuple[Communicator, ...] = ()
@@ -199,7 +201,7 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
-    *("gpu", "device", "kernel_waits", "marking_seconds", "nccl"),
+    *("gpu", "device", "gpu_kernel", "kernel_waits", "marking_seconds", "nccl"),
 )
 """What one look at a node does not tell."""
 
@@ -214,14 +216,22 @@ def as_json(fact: RankFacts) -> dict[str, Any]:
 
 def is_still(rank: RankFacts) -> bool:
     """Whether the rank waits, or is inside a collective: nothing speaks for long work."""
-    return seems_still(rank.wait_class, rank.inside, rank.storage_wait_seconds)
+    return seems_still(
+        rank.wait_class, rank.inside, rank.storage_wait_seconds, at_work=rank.at_work
+    )
 
 
 def seems_still(
-    wait_class: WaitClass, inside: Mapping[str, Inside], storage_wait_seconds: float
+    wait_class: WaitClass,
+    inside: Mapping[str, Inside],
+    storage_wait_seconds: float,
+    *,
+    at_work: bool,
 ) -> bool:
-    """Storage that is slow lets a rank run between two requests; a mount that is dead does not."""
-    return wait_class in _STILL or bool(inside) or storage_wait_seconds > STILL_SECONDS
+    """A rank that writes a little at a time sleeps at most looks, and works.  Storage that is slow
+    lets a rank run between two requests; a mount that is dead does not."""
+    sleeps = wait_class in _STILL and not at_work
+    return sleeps or bool(inside) or storage_wait_seconds > STILL_SECONDS
 
 
 BLANK = RankFacts(

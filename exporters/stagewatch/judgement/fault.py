@@ -87,14 +87,17 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
 
 def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
     """Whose node is lost; else who has left while the others wait for members of their group; or,
-    where most have left, who still waits: those have one collective too many."""
+    where most have left, who still waits: those have one collective too many.  Where not all ranks
+    have been in sight, who has never been."""
     absent = case.absent_long
     if not (case.live and any(rank.overdue for rank in case.live)):
         return ()
     lost = [rank for rank in absent if rank.node_lost]
     if lost and (case.misses or not case.inside_sized):
         return tuple(Charge(rank, "node_lost") for rank in lost)
-    if not (case.misses and case.sees_all):
+    if not case.sees_all:
+        return tuple(Charge(rank, "not_started") for rank in case.never_seen)
+    if not case.misses:
         return ()
     lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
     return tuple(

@@ -6,8 +6,8 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from stagewatch.core.errors import SourceError
 from stagewatch.gpu.device_state import Device
@@ -25,7 +25,7 @@ from stagewatch.judgement.limits import (
 from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
-from stagewatch.ranks.model import Rank
+from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.records import Life, RankRecord, StageTotals
 from stagewatch.ranks.stages import INSIDE_AFTER_SECONDS
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
@@ -87,10 +87,12 @@ class Observer:
                 self._windows[rank.pid] = window
                 window.append(sample)
 
-    def facts(self, ranks: Iterable[Rank], *, full: bool = False) -> list[RankFacts]:
+    def facts(
+        self, ranks: Iterable[Rank], *, full: bool = False, at_work: Collection[RankKey] = ()
+    ) -> list[RankFacts]:
         """What is known of those that have not closed their record.
 
-        `full`: the record directory has no room.
+        `full`: the record directory has no room.  `at_work`: by what they and their children move.
         """
         here = [rank for rank in ranks if rank.life is not Life.CLOSED]
         roles: dict[tuple[str, str], _Role] = {}
@@ -106,6 +108,7 @@ class Observer:
                 self._limits,
                 device=self._device(rank.gpu),
                 full=full,
+                at_work=rank.key in at_work,
             )
             for rank in here
         ]
@@ -133,15 +136,10 @@ def observe(
             sleep(pause)
         census = directory.look()
         observer.look(census.ranks)
-    facts = observer.facts(census.ranks, full=census.full)
     after = _counters(directory, proc, files)
-    if before is None or after is None:
-        return facts
-    at_work = working(before, after, time.monotonic() - began)
-    return [
-        replace(fact, at_work=True) if (fact.job_id, fact.role, str(fact.rank)) in at_work else fact
-        for fact in facts
-    ]
+    seconds = time.monotonic() - began
+    at_work = working(before, after, seconds) if before is not None and after is not None else ()
+    return observer.facts(census.ranks, full=census.full, at_work=at_work)
 
 
 def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> FamilyCounters | None:
@@ -161,6 +159,7 @@ def _facts(
     *,
     device: str,
     full: bool,
+    at_work: bool,
 ) -> RankFacts:
     record = rank.record
     lane = record.training if record else None
@@ -174,7 +173,8 @@ def _facts(
     wait_class = WaitClass.GONE if rank.life is Life.GONE else classify(window)
     inside = _inside(record, now) if record and alive else {}
     waited = window[-1].storage_wait_seconds if alive else 0.0
-    still = seems_still(wait_class, inside, waited)
+    at_work = at_work or wait_class is WaitClass.COMPUTE
+    still = seems_still(wait_class, inside, waited, at_work=at_work)
     age = max(0.0, now - record.progress) if record and record.progress else None
     taught = shown.stages.get(stage or "", NOTHING_SHOWN).taught(shown.live)
     budget = None
@@ -209,7 +209,7 @@ def _facts(
         expected_seconds=max(0.0, record.expected_until - now) if record else None,
         gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
         stages=_stages(record) if record else frozenset(),
-        at_work=wait_class is WaitClass.COMPUTE,
+        at_work=at_work,
         step_age_seconds=max(0.0, now - began) if began is not None else None,
         storage_wait_seconds=waited,
         device=Device(device) if device and alive else None,

@@ -427,7 +427,8 @@ class _Tables:
         stage = where.get("stage") or ("idle" if age is not None else None)
         inside = {} if gone else self._inside(key)
         waited = self._value("rl_rank_storage_wait_seconds", key) or 0.0
-        still = seems_still(wait_class, inside, waited)
+        at_work = bool(self._value("rl_rank_at_work", key))
+        still = seems_still(wait_class, inside, waited, at_work=at_work)
         return RankFacts(
             job_id=job_id,
             role=key[0],
@@ -457,7 +458,7 @@ class _Tables:
             expected_seconds=self._value("rl_rank_expected_seconds", key),
             gaps=0 if gone else role.gaps(),
             stages=role.stages,
-            at_work=bool(self._value("rl_rank_at_work", key)),
+            at_work=at_work,
             step_age_seconds=self._value("rl_rank_step_age_seconds", key),
             storage_wait_seconds=waited,
             stack=self._stack(key),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
@@ -32,6 +33,9 @@ _LONGEST = 400
 def findings_of(verdicts: Sequence[Verdict], ranks: Sequence[RankFacts]) -> list[Finding]:
     """What the page says of those verdicts in which something is wrong."""
     now = time.time()
+    ranks_of: defaultdict[str, list[RankFacts]] = defaultdict(list)
+    for rank in ranks:
+        ranks_of[rank.job_id].append(rank)
     jobs: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         jobs.setdefault(verdict.job_id, []).append(verdict)
@@ -43,7 +47,7 @@ def findings_of(verdicts: Sequence[Verdict], ranks: Sequence[RankFacts]) -> list
                 Finding(
                     verdict.job_id,
                     verdict.role,
-                    printable(_headline(verdict, ranks, now), _LONGEST),
+                    printable(_headline(verdict, ranks_of[verdict.job_id], now), _LONGEST),
                     printable(sentence(verdict), 3 * _LONGEST),
                     tuple((rank.job_id, rank.role, str(rank.rank)) for rank in verdict.culprits),
                     picture=None if nth else partial(_picture, of_job),

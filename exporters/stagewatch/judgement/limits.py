@@ -45,7 +45,8 @@ class Limits:
     )
     init_seconds: float = option(
         1800.0,
-        "least budget of init while the rank does not wait, and least silence there before a page",
+        "least budget of init while the rank does not wait and the job has not shown how long it "
+        "takes, and least silence there before a page",
         flag="--limit-init-seconds",
     )
     checkpoint_seconds: float = option(
@@ -72,7 +73,8 @@ class Limits:
     )
 
     def long(self, stage: str | None) -> float | None:
-        """The least budget of a stage that is long by nature, while its rank does not wait."""
+        """The least budget of a stage that is long by nature, while its rank does not wait and the
+        job has not shown how long it takes."""
         return {
             "init": self.init_seconds,
             "checkpoint": self.checkpoint_seconds,
@@ -195,7 +197,7 @@ def budget_seconds(
     long = limits.long(stage)
     if long is None:
         return max(asked, limits.taught_seconds if taught else limits.untaught_seconds)
-    return max(asked, limits.still_seconds if still else long)
+    return max(asked, limits.still_seconds if still or taught else long)
 
 
 def quantile(counts: tuple[int, ...], share: float) -> float:

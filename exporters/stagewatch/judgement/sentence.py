@@ -99,8 +99,8 @@ def outsiders(case: Case) -> str:
 
 def _absent(case: Case) -> str:
     """The numbers of ranks that are not here, as far as the size of the world is known."""
-    numbers = [str(number) for number in case.absent_numbers]
-    shown = ", ".join(numbers[:8]) + (f" and {len(numbers) - 8} more" if numbers[8:] else "")
+    numbers, count = case.absent_numbers(8)
+    shown = ", ".join(map(str, numbers)) + (f" and {count - 8} more" if count > 8 else "")
     return shown or "how many is not known"
 
 
@@ -130,9 +130,14 @@ def _moved(rank: RankFacts) -> bool:
 
 def _absence(case: Case) -> str:
     """What those that live do, for how long, and who has left them."""
-    first, left = case.charges[0], departed(case.absent_long)
+    first = case.charges[0]
     if first.evidence == "node_lost":
         return f"{_still(case.live)}: {lost_nodes(case)}"
+    if first.evidence == "not_started":
+        culprits = [charge.rank for charge in case.charges]
+        never = meaning(first, several=len(culprits) > 1)
+        return f"{_still(case.live)}: {doing(case.live)}; {numbers(culprits)} {never}"
+    left = departed(case.absent_long)
     if not first.outlasts:
         does = f"{doing(case.live)}, {groups(case.live)}"
         return f"{_still(case.live)}: {does}; they wait for others, but {left}"
@@ -177,6 +182,8 @@ def _accusation(case: Case) -> str:
     told = f"{who(culprits)} {holds} up the job: {state} for {_since(culprits)}{_at_step(culprits)}"
     if first.rank.stack.frame:
         told += f", at {first.rank.stack.frame}"
+    if first.rank.gpu_kernel:
+        told += f", its GPU in {first.rank.gpu_kernel}"
     if call := calling(culprits):
         told += f", {call}"
     where = place(first.group, first.op)

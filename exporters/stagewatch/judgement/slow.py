@@ -130,17 +130,16 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """How single steps of a role vary over five minutes: sums over its ranks, and means of them."""
+    """How single steps of a role vary over five minutes: sums over its ranks."""
 
     ranks: float
     third: float
-    """Third central moments of own work, summed up."""
+    """Third central moments of own work."""
     variance: float
-    """Of own work, summed up."""
+    """Of own work."""
     time: float
     """Mean step, in seconds."""
     time_variance: float
-    """The mean of the ranks' variances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +250,11 @@ def step_turn(moments: Moments) -> Turn | None:
         return None
     turn = (moments.third / (1 - 1 / n) / (1 - 2 / n)) ** (1 / 3)
     explains = turn**2 * (1 - 1 / n) / moments.variance
-    varies = math.sqrt(max(0.0, moments.time_variance)) / turn
+    varies = math.sqrt(max(0.0, moments.time_variance / n)) / turn
     least, most = STEP_TURN_EXPLAINS
     if not (least < explains < most and varies < STEP_TURN_VARIES):
         return None
-    cost = turn / moments.time
+    cost = turn / (moments.time / n)
     return Turn(cost, int(n)) if cost > TURNS_COST else None
 
 

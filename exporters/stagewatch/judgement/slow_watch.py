@@ -7,8 +7,9 @@ rest is asked of those alone.
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from stagewatch.core.errors import SourceError
 from stagewatch.judgement.from_prometheus import Queries
@@ -46,7 +47,7 @@ from stagewatch.prometheus.selectors import matchers
 WITNESS_SECONDS = 60.0
 """How old what stands beside a slow rank may be: it is asked over many series of its job."""
 TURN_SECONDS = 30.0
-"""From one look at single steps to the next; the rules sum them up as often."""
+"""From one look at single steps to the next."""
 MOST_TOLD = 200
 """Slow ranks of which witnesses are asked, those that cost the most."""
 _ASKED = 300
@@ -69,20 +70,7 @@ LASTING = (
     f" and on ({RANK}) {_EXCESS}"
 )
 """Who has had more work than its peers for ten minutes."""
-_N = "rank:rl_steps:rate"
-_WORK = f"(rank:rl_step_work:rate / {_N})"
-_SQUARED = f"rank:rl_step_work_squared:rate / {_N}"
-_TIME = f"(rank:rl_step_time:rate / {_N})"
-MOMENTS = {
-    "ranks": f"count by ({ROLE}) (rank:rl_step_work_cubed:rate / {_N})",
-    "third": (
-        f"sum by ({ROLE}) (rank:rl_step_work_cubed:rate / {_N}"
-        f" - 3 * {_WORK} * {_SQUARED} + 2 * {_WORK} ^ 3)"
-    ),
-    "variance": f"sum by ({ROLE}) ({_SQUARED} - {_WORK} ^ 2)",
-    "time": f"avg by ({ROLE}) {_TIME}",
-    "time_variance": f"avg by ({ROLE}) (rank:rl_step_time_squared:rate / {_N} - {_TIME} ^ 2)",
-}
+MOMENTS = f"sum by ({ROLE}, moment) (rl_step_moments)"
 """How the single steps of each role vary."""
 
 
@@ -303,11 +291,15 @@ class SlowWatch:
 
     def _turns(self, at: float) -> dict[Role, Turn]:
         """Roles of which another rank is slow each step."""
-        found = {name: self._by_role(expression, at) for name, expression in MOMENTS.items()}
+        found: defaultdict[Role, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for one in self._api.query(MOMENTS, at):
+            found[role_of(one.labels)][one.labels.get("moment", "")] = one.value
         return {
             role: turn
-            for role in set.intersection(*(set(one) for one in found.values()))
-            if (turn := step_turn(Moments(**{name: found[name][role] for name in MOMENTS})))
+            for role, of in found.items()
+            if (
+                turn := step_turn(Moments(**{each.name: of[each.name] for each in fields(Moments)}))
+            )
         }
 
     # ---- What stands beside it ------------------------------------------------------------------

@@ -230,6 +230,14 @@ WITNESSES = (
         "It comes last to %s of the NCCL collectives of its node.",
     ),
     Witness(
+        "nccl_last_by",
+        f"1e3 * max by ({RANK}) (rate(rl_rank_nccl_last_seconds_total{{RANKS}}[2m])"
+        " / (rate(rl_rank_nccl_last_total{RANKS}[2m]) > 0))",
+        *(_ABOVE, 0),
+        "That is %.1f ms after the others.",
+        beside="nccl_last",
+    ),
+    Witness(
         "nccl_time",
         f"min by ({RANK}) (rl_rank_nccl_operation_seconds{{RANKS}}"
         f" / on ({_OPERATION}) group_left ()"

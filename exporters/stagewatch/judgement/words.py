@@ -146,6 +146,10 @@ MEANING = {
     "process_gone": ("ended without closing its record", "ended without closing their records"),
     "node_lost": ("is on a node that does not answer", "are on a node that does not answer"),
     "missing": ("left, and the others wait for it", "left, and the others wait for them"),
+    "not_started": (
+        "has never been seen, and the others wait",
+        "have never been seen, and the others wait",
+    ),
     "left_loop_early": ("left the loop early", "left the loop early"),
     "awaited": (
         "has not entered what the others wait in",

@@ -13,7 +13,7 @@ from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
-from stagewatch.core.state_file import StateFile, optional, real, text, whole
+from stagewatch.core.state_file import StateFile, optional, past, text, whole
 from stagewatch.gpu.xids import Seen, Source, XidLedger, meaning
 from stagewatch.kernel_log.lines import (
     NfsLine,
@@ -148,23 +148,23 @@ def load(content: Any) -> KmsgState:
         optional(whole)(content["sequence"]),
         [_seen(**seen) for seen in content["xids"]],
         dict(map(_kill, content["kills"])),
-        {text(name): optional(real)(since) for name, since in content["nfs"].items()},
+        {text(name): optional(past)(since) for name, since in content["nfs"].items()},
         dict(map(_switch, content["switches"])),
     )
 
 
 def _seen(bus: Any, xid: Any, severity: Any, count: Any, last: Any) -> Seen:
-    return Seen(text(bus), whole(xid), text(severity), whole(count), real(last))
+    return Seen(text(bus), whole(xid), text(severity), whole(count), past(last))
 
 
 def _kill(saved: Any) -> tuple[Victim, Count]:
     scope, job_id, role, rank = map(text, saved["victim"])
-    return (scope, job_id, role, rank), Count(whole(saved["count"]), real(saved["last"]))
+    return (scope, job_id, role, rank), Count(whole(saved["count"]), past(saved["last"]))
 
 
 def _switch(saved: Any) -> tuple[Switch, Count]:
     bus, sxid, severity = map(text, saved["switch"])
-    return (bus, sxid, severity), Count(whole(saved["count"]), real(saved["last"]))
+    return (bus, sxid, severity), Count(whole(saved["count"]), past(saved["last"]))
 
 
 def dump(state: KmsgState) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import ProcessStat, Procfs
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.model import RANK_LABELS, Rank
+from stagewatch.ranks.model import RANK_LABELS, SHOWN_SECONDS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
 
@@ -71,6 +71,8 @@ _Look = tuple[ProcessStat, Sample]
 
 class RanksCollector(Collector):
     """Samples the training thread of every rank and classifies how it waits."""
+
+    shown_seconds = SHOWN_SECONDS
 
     def __init__(
         self,

@@ -13,6 +13,11 @@ from stagewatch.ranks.records import Life, RankRecord
 RANK_LABELS = ("job_id", "role", "rank")
 """The labels of every series that belongs to a rank."""
 
+SHOWN_SECONDS = 10.0
+"""How long a look at ranks is shown.  There is one a second, and three of these pass while a busy
+machine, or one with hundreds of full records of a neighbour's, takes its next: no rank vanishes.
+"""
+
 RankKey = tuple[str, str, str]
 """The values of `RANK_LABELS`."""
 

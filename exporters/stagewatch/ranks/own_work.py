@@ -8,19 +8,30 @@ What a rank's training thread spends outside of these waits is its own work.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-from stagewatch.core.exposition import Metric, Samples, counter
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.records import Life, RankRecord
 
 _LABELS = (*RANK_LABELS, "stage")
+_OUTSIDE_OF_STEPS = frozenset({"init", "eval", "checkpoint", "cleanup"})
+_WINDOW, _APART = 300 * 10**9, 10 * 10**9
+"""Nanoseconds over which single steps are compared, and between two sums that are kept of them."""
+_LEAST_STEPS = 20
 
 WORKED = counter(
     "rl_rank_worked_seconds_total",
     "Time that the rank's training thread has spent outside of collectives and without waiting for "
     "its device while the stage was its innermost open one, up to now.",
     _LABELS,
+)
+OWN_WORK = counter(
+    "rl_rank_own_work_seconds_total",
+    "Time that the rank's training thread has spent outside of collectives and without waiting for "
+    "its device, in all stages but init, eval, checkpoint and cleanup.",
+    RANK_LABELS,
 )
 WAITED = counter(
     "rl_rank_waited_seconds_total",
@@ -47,12 +58,6 @@ STEPS = counter(
     "Those with a stage init, eval, checkpoint or cleanup are left out, here and in what follows.",
     RANK_LABELS,
 )
-STEP_TIME = counter("rl_rank_step_time_seconds_total", "Time of these steps.", RANK_LABELS)
-STEP_TIME_SQUARED = counter(
-    "rl_rank_step_time_squared_seconds_total",
-    "Sum of the squares of the time of each of these steps, in seconds squared.",
-    RANK_LABELS,
-)
 STEP_WORK = counter(
     "rl_rank_step_work_seconds_total",
     "Time in these steps that the rank's training thread has spent outside of collectives, and not "
@@ -64,11 +69,14 @@ STEP_WORK_SQUARED = counter(
     "Sum of the squares of that time of each step, in seconds squared.",
     RANK_LABELS,
 )
-STEP_WORK_CUBED = counter(
-    "rl_rank_step_work_cubed_seconds_total",
-    "Sum of the third powers of that time of each step, in seconds to the third power.",
-    RANK_LABELS,
+MOMENTS = gauge(
+    "rl_step_moments",
+    "How the steps of five minutes vary, as sums over the ranks of a role on this node that have "
+    "made more than 20 steps: how many `ranks`, the `variance` and the `third` central moment of "
+    "their work, the mean `time` and the `time_variance`, in powers of seconds.",
+    ("job_id", "role", "moment"),
 )
+_MOMENTS = "ranks", "third", "variance", "time", "time_variance"
 
 
 @dataclass(slots=True)
@@ -81,7 +89,10 @@ class StepSums:
 
     last: int = 0
     """Boot time in nanoseconds when the last step known to have begun did."""
-    sums: dict[Metric, float] = field(default_factory=dict)
+    sums: tuple[float, ...] = (0.0,) * 6
+    """Of the steps, their time and its square, their work, its square and third power."""
+    past: deque[tuple[int, tuple[float, ...]]] = field(default_factory=deque)
+    """The sums of the last five minutes, and their boot times in nanoseconds."""
 
     def take(self, begun: tuple[tuple[int, int], ...], now: int) -> None:
         """Count the steps that have ended since the last time, by what `Lane.steps` holds.
@@ -92,21 +103,30 @@ class StepSums:
         for (start, waited), (end, waited_then) in itertools.pairwise(known):
             time, wait = end - start, waited_then - waited
             if time and waited >= 0 and 0 <= wait <= time:
-                self._count(time / 1e9, (time - wait) / 1e9)
+                self.count(time / 1e9, (time - wait) / 1e9)
         if known:
             self.last = known[-1][0]
 
-    def _count(self, time: float, work: float) -> None:
-        amounts = {
-            STEPS: 1.0,
-            STEP_TIME: time,
-            STEP_TIME_SQUARED: time**2,
-            STEP_WORK: work,
-            STEP_WORK_SQUARED: work**2,
-            STEP_WORK_CUBED: work**3,
-        }
-        for metric, amount in amounts.items():
-            self.sums[metric] = self.sums.get(metric, 0.0) + amount
+    def count(self, time: float, work: float, steps: int = 1) -> None:
+        """Count steps of so many seconds each."""
+        powers = 1.0, time, time**2, work, work**2, work**3
+        self.sums = tuple(
+            sum_ + steps * power for sum_, power in zip(self.sums, powers, strict=True)
+        )
+
+    def moments(self, now: int) -> tuple[float, ...]:
+        """What `MOMENTS` has of one rank; noughts before five minutes, and where steps are few."""
+        if not self.past or now - self.past[-1][0] >= _APART:
+            self.past.append((now, self.sums))
+        while len(self.past) > 1 and now - self.past[1][0] >= _WINDOW:
+            self.past.popleft()
+        began, before = self.past[0]
+        steps, *sums = (sum_ - old for sum_, old in zip(self.sums, before, strict=True))
+        if now - began < _WINDOW or steps <= _LEAST_STEPS:
+            return (0.0,) * len(_MOMENTS)
+        time, time_squared, work, squared, cubed = (sum_ / steps for sum_ in sums)
+        third = cubed - 3 * work * squared + 2 * work**3
+        return 1.0, third, squared - work**2, time, time_squared - time**2
 
 
 class OwnWork:
@@ -127,6 +147,7 @@ class OwnWork:
         before, self._shown = self._shown, {}
         waits_before, self._waits = self._waits, {}
         steps_before, self._steps = self._steps, {}
+        moments: defaultdict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
         for record in records:
             old = before.get(record.name, {})
             self._shown[record.name] = shown = {}
@@ -136,17 +157,32 @@ class OwnWork:
                 key = record.job_id, record.role, record.rank, stage
                 out.add(WORKED, worked / 1e9, *key)
                 out.add(WAITED, waited / 1e9, *key)
+            own = [worked for stage, (worked, _) in shown.items() if stage not in _OUTSIDE_OF_STEPS]
+            rank = record.job_id, record.role, record.rank
+            out.add(OWN_WORK, sum(own) / 1e9 if own else None, *rank)
             waits = _waits(record, int(now * 1e9))
             data, device = map(max, waits, waits_before.get(record.name, (0, 0)))
             self._waits[record.name] = data, device
             for metric, waited in ((DATA_WAIT, data), (DEVICE_WAIT, device)):
                 if waited:
-                    out.add(metric, waited / 1e9, record.job_id, record.role, record.rank)
+                    out.add(metric, waited / 1e9, *rank)
             self._steps[record.name] = steps = steps_before.get(record.name, StepSums())
             if record.training is not None:
                 steps.take(record.training.steps, int(now * 1e9))
-            for metric, amount in steps.sums.items():
-                out.add(metric, amount, record.job_id, record.role, record.rank)
+            count, _, _, work, squared, _ = steps.sums
+            if count:
+                for metric, amount in (
+                    (STEPS, count),
+                    (STEP_WORK, work),
+                    (STEP_WORK_SQUARED, squared),
+                ):
+                    out.add(metric, amount, *rank)
+            if record.life is Life.ALIVE:
+                moments[record.job_id, record.role].append(steps.moments(int(now * 1e9)))
+        for role, of_ranks in moments.items():
+            for name, of_moment in zip(_MOMENTS, zip(*of_ranks, strict=True), strict=True):
+                if any(of_moment):
+                    out.add(MOMENTS, sum(of_moment), *role, name)
 
 
 def work_and_waiting(record: RankRecord, now: float) -> tuple[float, float]:

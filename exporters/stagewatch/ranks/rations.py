@@ -55,30 +55,26 @@ class _Room:
     line: int
     uid: int
     wanted: float = 0.0
+    left_out: int = 0
+    """Lines."""
 
 
 @dataclass(slots=True)
 class RationedSamples(Samples):
     """Samples of which each rank and each role has as many as it has room for, the first ones."""
 
-    rooms: Mapping[Owner, _Room] = field(default_factory=dict)
-    left_out: Counter[int] = field(default_factory=Counter)
-    """Lines by user."""
+    rooms: Mapping[Sequence[object], _Room] = field(default_factory=dict)
+    """By owner; the number of a rank is one, or its text."""
 
     def _put(self, metric: Metric, value: float | Histogram, labels: Sequence[object]) -> None:
-        room = self.rooms.get(_owner(metric, labels))
+        room = self.rooms.get(labels[: 3 if metric.labels[:3] == RANK_LABELS else 2])
         if room is not None:
             lines = len(value.bounds) + 3 if isinstance(value, Histogram) else 1
             room.wanted += lines * room.line
             if room.wanted > room.bytes:
-                self.left_out[room.uid] += lines
+                room.left_out += lines
                 return
         Samples._put(self, metric, value, labels)
-
-
-def _owner(metric: Metric, labels: Sequence[object]) -> Owner:
-    own = 3 if metric.labels[:3] == RANK_LABELS else 2
-    return tuple(map(str, labels[:own]))
 
 
 class Rations:
@@ -95,16 +91,22 @@ class Rations:
             known = before.get(owner)
             needs[uid][owner] = known.wanted + GROWTH_BYTES if known else math.inf
         of_users = fair_shares({uid: sum(own.values()) for uid, own in needs.items()}, PAGE_BYTES)
-        rooms: dict[Owner, _Room] = {}
+        rooms: dict[Sequence[object], _Room] = {}
         for uid, own in needs.items():
             for owner, share in fair_shares(own, min(of_users[uid], USER_BYTES)).items():
                 job_id, role = (len(escape(label).encode()) for label in owner[:2])
-                rooms[owner] = _Room(share, LINE_BYTES + job_id + role, uid)
+                rooms[owner] = room = _Room(share, LINE_BYTES + job_id + role, uid)
+                if owner[2:]:
+                    numbered = (*owner[:2], int(owner[2]))
+                    rooms[numbered] = room
         self._out = RationedSamples(rooms=rooms)
         return self._out
 
     def tell(self) -> None:
         """Add how much was left out of the latest samples, for each user."""
-        for uid, lines in self._out.left_out.items():
+        left_out: Counter[int] = Counter()
+        for room in {id(room): room for room in self._out.rooms.values() if room.left_out}.values():
+            left_out[room.uid] += room.left_out
+        for uid, lines in left_out.items():
             self._out.add(LEFT_OUT, lines, uid)
             self._out.dropped += lines

@@ -68,6 +68,8 @@ MAX_RECHECK_SECONDS = 640.0
 """A file that is turned away again is left alone for twice as long, up to this."""
 ADMISSION_SECONDS = 0.25
 """How long one look opens files that may be records; the others wait for the next look."""
+ADMITTED_AT_LEAST = 64
+"""Files that one look opens however long that takes, or a busy machine would never show a rank."""
 MAX_PRIVATE_ENTRIES = 1024
 """Most entries of a private directory looked at in one pass."""
 
@@ -287,8 +289,9 @@ class RecordDirectory:
         before = {name: self._turned_away.get(name) for name in names}
         due = [name for name, last in before.items() if last is None or now - last.at >= last.wait]
         due.sort(key=lambda name: (last.at if (last := before[name]) else 0.0, name))
+        began = self._clock()
         for done, name in enumerate(due):
-            if self._clock() - now > ADMISSION_SECONDS:
+            if done >= ADMITTED_AT_LEAST and self._clock() - began > ADMISSION_SECONDS:
                 self.skipped["not_yet"] = len(due) - done
                 break
             last = before[name]

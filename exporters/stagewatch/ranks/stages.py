@@ -13,7 +13,7 @@ from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Metric, Samples, counter, gauge, histogram
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.model import RANK_LABELS
+from stagewatch.ranks.model import RANK_LABELS, SHOWN_SECONDS
 from stagewatch.ranks.own_work import OwnWork
 from stagewatch.ranks.rations import Rations
 from stagewatch.ranks.records import Calls, Life, RankRecord, StageTotals
@@ -144,19 +144,19 @@ RECENT_GAP = gauge(
 )
 SCALAR = gauge("rl_scalar", "Last value the rank published.", (*RANK_LABELS, "name"))
 TOKENS = counter(
-    "rl_rank_tokens_total",
-    "Tokens that the rank has counted by `stagewatch.throughput`.",
-    RANK_STAGE_LABELS,
+    "rl_tokens_total",
+    "Tokens that ranks have counted by `stagewatch.throughput`.",
+    STAGE_LABELS,
 )
 FLOPS = counter(
-    "rl_rank_flops_total",
-    "Floating-point operations of the model that the rank has counted by `stagewatch.throughput`.",
-    RANK_STAGE_LABELS,
+    "rl_flops_total",
+    "Floating-point operations of the model that ranks have counted by `stagewatch.throughput`.",
+    STAGE_LABELS,
 )
 SAMPLES = counter(
-    "rl_rank_samples_total",
-    "Samples that the rank has counted by `stagewatch.throughput`.",
-    RANK_STAGE_LABELS,
+    "rl_samples_total",
+    "Samples that ranks have counted by `stagewatch.throughput`.",
+    STAGE_LABELS,
 )
 CALL_SECONDS = histogram(
     "rl_call_seconds",
@@ -221,6 +221,8 @@ FOLDED = counter(
 class StagesCollector(Collector):
     """Stage metrics of the ranks that keep a record."""
 
+    shown_seconds = SHOWN_SECONDS
+
     def __init__(
         self,
         ranks: RankDirectory,
@@ -271,7 +273,7 @@ class StagesCollector(Collector):
             self._names.leave_out("role")
         for key, ended in self._retired.items():
             sums[key].uid = ended.uid
-            sums[key].add_all(ended.stages, ended.failures, ended.calls)
+            sums[key].add_all(ended.stages, ended.failures, ended.calls, ended.work)
         return sums
 
     def _retire(
@@ -306,6 +308,9 @@ def _totals(out: Samples, sums: Mapping[tuple[str, str], Totals]) -> None:
             out.add(RECENT_GAP, total.recent_gap or None, job_id, role, stage)
         for (stage, error), count in totals.failures.items():
             out.add(FAILURES, count, job_id, role, stage, error)
+        for stage, amounts in totals.work.items():
+            for metric, amount in zip((TOKENS, FLOPS, SAMPLES), amounts, strict=True):
+                out.add(metric, amount if amount > 0 else None, job_id, role, stage)
         _ended_calls(out, totals.calls, job_id, role)
 
 
@@ -333,16 +338,19 @@ class Totals:
     stages: dict[str, StageTotals] = field(default_factory=dict)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     calls: dict[str, Calls] = field(default_factory=dict)
+    work: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    """Tokens, floating-point operations and samples, by stage."""
 
     def add(self, record: RankRecord, names: Vocabulary) -> None:
         """Count the totals of a record in."""
-        self.add_all(record.totals, _failures(record, names), _calls(record, names))
+        self.add_all(record.totals, _failures(record, names), _calls(record, names), record.work)
 
     def add_all(
         self,
         stages: Mapping[str, StageTotals],
         failures: Mapping[tuple[str, str], int],
         calls: Mapping[str, Calls],
+        work: Mapping[str, tuple[float, float, float]],
     ) -> None:
         """Count other sums in."""
         for stage, totals in stages.items():
@@ -351,6 +359,9 @@ class Totals:
         self.failures.update(failures)
         for name, one in calls.items():
             self.calls[name] = self.calls[name] + one if name in self.calls else one
+        for stage, (tokens, flops, samples) in work.items():
+            before = self.work.get(stage, (0.0, 0.0, 0.0))
+            self.work[stage] = before[0] + tokens, before[1] + flops, before[2] + samples
 
     def fade(self, now: float) -> None:
         """Let the recent gaps fade until now, as those do that a record goes on to count."""
@@ -461,9 +472,6 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
         out.add(FIRST_FAILURE, first.time, *key, first.stage, error)
     if record.dropped:
         out.add(DROPPED, record.dropped, *key)
-    for stage, amounts in record.work.items():
-        for metric, amount in zip((TOKENS, FLOPS, SAMPLES), amounts, strict=True):
-            out.add(metric, amount if amount > 0 else None, *key, stage)
     _groups(out, record, now, names)
     if record.life is Life.ALIVE:
         _open_calls(out, record, now, names)

@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from stagewatch.client._flight_recorder import PIPE
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.died.causes import Cause, Kind, first
 from stagewatch.died.log import read, together
@@ -49,7 +50,9 @@ LOADER = Path(__file__).parents[1] / "client" / "loader"
 """For the `PYTHONPATH` of every process of a job."""
 LOGGED_BYTES = 8 << 20
 """Read at most of the log of a command that has failed, before its end: a second's work."""
-PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+RAS = "NCCL_RAS_ADDR"
+RAS_PORTS = range(28029, 29029)
+"""Beyond the usual one, and below those that Linux gives to connections."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     logging.disable()  # lines would stand among the command's
     records = Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY)
     recorder = flight_recorder(os.environ)
-    environ = environment({**os.environ, **nccl(arguments.nccl)}, arguments.job) | recorder
+    added = {**nccl(arguments.nccl), **ras(os.environ)}
+    environ = environment({**os.environ, **added}, arguments.job) | recorder
     ranks = Ranks(records, Procfs(), tell=_tell)
     try:
         written = _written()
@@ -154,6 +158,17 @@ def flight_recorder(environ: Mapping[str, str]) -> dict[str, str]:
     if PIPE in environ:
         return {}
     return {PIPE: f"/tmp/stagewatch-fr-{secrets.token_hex(8)}-"}  # noqa: S108
+
+
+def ras(environ: Mapping[str, str]) -> dict[str, str]:
+    """Gives NCCL's RAS a port of the command's own, unless the user has said how.
+
+    By default all jobs of a node share one: a question may come to another job of the same user,
+    and of a second user's job none is answered.
+    """
+    if environ.keys() & {RAS, "NCCL_RAS_ENABLE"}:
+        return {}
+    return {RAS: f"localhost:{secrets.choice(RAS_PORTS)}"}
 
 
 def _remove_pipes(prefix: str | None) -> None:

@@ -18,8 +18,10 @@ from stagewatch.faults.markers import Marker, read_markers
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.records import CorruptRecord, Life, Recording, parse
 
-MAX_PAGE = 64 << 20
-"""Bytes of an agent's page."""
+MAX_PAGE = 32 << 20
+"""Bytes of an agent's page; one of as many records as it may have takes 16 MB."""
+MAX_PARTS = 1 << 18
+"""Commas and opening brackets of a page: 60 MB of empty lists would take 1.7 GB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ def node_of(url: str, access: Access, timeout: float) -> Node:
 def read_page(raw: bytes) -> Node:
     """The records on an agent's page.  Raises `SourceError` if another version made it."""
     try:
+        if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_PARTS:
+            raise ValueError("it has too many parts")
         page = state_file.parse(raw)
         return Node(
             printable(state_file.text(page["node"]), 64),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import logging
 import threading
@@ -37,6 +38,8 @@ SHARED_SECONDS = 1.0
 """How old a response may be that others are still taking, for somebody else to be sent it too."""
 SHARED_FROM = 256 << 10
 """Bytes of a response from which that is worth while."""
+SHARED_BYTES_PER_SECOND = 2 << 20
+"""A longer response may be older: so readers who take ten seconds each hold only a few of 16 MB."""
 _GZIP_FROM = 1024
 """Compression saves nothing on bodies below this many bytes."""
 
@@ -114,13 +117,14 @@ class AgentServer:
 
 
 class _Sent:
-    """A response that somebody still sends, and when it was made."""
+    """A response that somebody still sends, and until when others may be sent it too."""
 
-    __slots__ = ("__weakref__", "made", "response")
+    __slots__ = ("__weakref__", "fresh_until", "response")
 
     def __init__(self, response: Response) -> None:
         self.response = response
-        self.made = time.monotonic()
+        lasts = max(SHARED_SECONDS, len(response.body) / SHARED_BYTES_PER_SECOND)
+        self.fresh_until = time.monotonic() + lasts
 
 
 class _Page:
@@ -139,6 +143,8 @@ class _Page:
         self._last_error = ""
         self._sent: weakref.WeakValueDictionary[tuple[str, bool], _Sent]
         self._sent = weakref.WeakValueDictionary()
+        self._alone = threading.Lock()
+        self._long = False
 
     def answer(self, request: Request) -> Response:
         """The page, in gzip where that saves bytes and the client takes it."""
@@ -150,11 +156,10 @@ class _Page:
             later = {"Retry-After": "1"}
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "this page is busy", later)
         try:
-            sent = self._sent_now(key)  # others have made it meanwhile
-            if sent is None:
-                sent = _Sent(_compressed(self._make(request), in_gzip=key[1]))
-                if len(sent.response.body) >= SHARED_FROM:
-                    self._sent[key] = sent
+            with self._alone if self._long else contextlib.nullcontext():
+                sent = self._sent_now(key)  # others have made it meanwhile
+                if sent is None:
+                    sent = self._made(request, key)
             return replace(sent.response, held=sent)
         except Refused as refusal:
             return plain(refusal.status, str(refusal))
@@ -171,10 +176,16 @@ class _Page:
         finally:
             self._places.release()
 
+    def _made(self, request: Request, key: tuple[str, bool]) -> _Sent:
+        sent = _Sent(_compressed(self._make(request), in_gzip=key[1]))
+        self._long = len(sent.response.body) >= SHARED_FROM
+        if self._long:
+            self._sent[key] = sent
+        return sent
+
     def _sent_now(self, key: tuple[str, bool]) -> _Sent | None:
         sent = self._sent.get(key)
-        fresh = sent is not None and time.monotonic() - sent.made <= SHARED_SECONDS
-        return sent if fresh else None
+        return sent if sent is not None and time.monotonic() <= sent.fresh_until else None
 
 
 def _compressed(response: Response, *, in_gzip: bool) -> Response:

@@ -20,7 +20,7 @@ from stagewatch.core.context import Route
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.faults.markers import read_markers
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.records import Life
+from stagewatch.ranks.records import Life, Recording
 
 MAX_RANKS = 64
 """Each takes 250 kB of the page."""
@@ -43,27 +43,11 @@ def _page(ranks: RankDirectory, fault_dir: Path, node: str) -> bytes:
     except SourceError as error:
         raise NoData(str(error)) from error
     first = sorted(records, key=lambda record: (record.life is not Life.ALIVE, -record.created))
-    copies = [ranks.recording(record) for record in first[:MAX_RANKS]]
+    shown = [_rank(copy) for one in first[:MAX_RANKS] if (copy := ranks.recording(one))]
     try:
         faults = read_markers(fault_dir)[0]
     except (NoData, SourceError):
         faults = []
-    shown = [
-        json.dumps(
-            {
-                "job_id": copy.record.job_id,
-                "role": copy.record.role,
-                "rank": copy.record.rank,
-                "life": copy.record.life.value,
-                "pid": copy.record.pid,
-                "boot_ns": copy.boot_ns,
-                "wall_ns": copy.wall_ns,
-                "file": base64.b64encode(copy.raw).decode(),
-            }
-        )
-        for copy in copies
-        if copy is not None
-    ]
     head = json.dumps(
         {
             "node": node,
@@ -71,4 +55,18 @@ def _page(ranks: RankDirectory, fault_dir: Path, node: str) -> bytes:
             "faults": [asdict(fault) for fault in faults],
         }
     )
-    return f'{head[:-1]}, "ranks": [{", ".join(shown)}]}}'.encode()
+    return b"".join((head[:-1].encode(), b', "ranks": [', b", ".join(shown), b"]}"))
+
+
+def _rank(copy: Recording) -> bytes:
+    told = {
+        "job_id": copy.record.job_id,
+        "role": copy.record.role,
+        "rank": copy.record.rank,
+        "life": copy.record.life.value,
+        "pid": copy.record.pid,
+        "boot_ns": copy.boot_ns,
+        "wall_ns": copy.wall_ns,
+    }
+    file = base64.b64encode(copy.raw)
+    return json.dumps(told)[:-1].encode() + b', "file": "' + file + b'"}'

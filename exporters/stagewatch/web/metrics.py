@@ -2,20 +2,22 @@
 
 A scrape makes only the agent's own health, from memory.  Each system call on the way may let go of
 the interpreter's lock, and then wait for collectors that compute: to list the process's descriptors
-took tens of milliseconds beside 256 full records.
+took tens of milliseconds beside 256 full records.  Nor does a scrape open a file: where this
+process has no descriptor left, that would fail, and the page with it.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import time
+import weakref
 from http import HTTPStatus
 
 import stagewatch
 from stagewatch.core.exposition import Renderer, Samples, counter, gauge, render
 from stagewatch.core.runner import Runner
-from stagewatch.host.procfs import read_bytes
 from stagewatch.web.message import Request, Response
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,14 +42,16 @@ class MetricsPage:
         build.add(BUILD_INFO, 1, stagewatch.__version__, platform.python_version())
         build.add(PROCESS_STARTED, time.time())
         self._build = render(build)
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._statm)
 
     def __call__(self, _: Request) -> Response:
         """All metrics."""
         fresh = [job.fresh() for job in self._runner.jobs.values()]
         health = self._runner.health()
         health.add(PROCESS_CPU, time.process_time())
-        resident = (read_bytes("/proc/self/statm") or b"0 0").split()[1]
-        health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize() or None)
+        resident = os.pread(self._statm, 256, 0).split()[1]
+        health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize())
         parts = [
             self._build,
             self._health.render(health),

@@ -1,8 +1,8 @@
 """One rank of a data-parallel job over gloo, in which one rank may compute wrongly.
 
-`python -m tests.client.jobs.replicas INIT_FILE WHAT RANK STEP STEPS EVERY KIND`: at STEP a bit of
-WHAT (weights, gradient, reduced, optimizer, nonfinite, nothing) flips in RANK.  Each check goes to
-standard output, as a line with step, what, and its value.
+`python -m tests.client.jobs.replicas INIT_FILE WHAT RANK STEP STEPS EVERY SEED KIND`: at STEP a
+bit of WHAT (weights, gradient, reduced, optimizer, nonfinite, nothing) flips in RANK.  Each check
+goes to standard output, as a line with step, what, and its value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from stagewatch.core.processes import die_with_parent
 from stagewatch.ranks.records import parse
 
 
-def main(init_file: str, what: str, odd: int, at: int, steps: int, every: int, kind: str) -> None:
+def main(
+    init_file: str, what: str, odd: int, at: int, steps: int, every: int, seed: int, kind: str
+) -> None:
     """Train; the bits of all ranks are the same unless one is flipped."""
     die_with_parent()
     stagewatch.init("train", job_id="replicas")
@@ -27,7 +29,7 @@ def main(init_file: str, what: str, odd: int, at: int, steps: int, every: int, k
     torch.set_num_threads(1)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{init_file}", rank=rank, world_size=size)
-    torch.manual_seed(7)
+    torch.manual_seed(7 + seed)
     dtype = getattr(torch, kind)
     layers = (
         torch.nn.Linear(16, 64),
@@ -39,7 +41,7 @@ def main(init_file: str, what: str, odd: int, at: int, steps: int, every: int, k
     model = torch.nn.parallel.DistributedDataParallel(plain)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     stagewatch.watch_replicas(model, optimizer, every=every)
-    torch.manual_seed(rank)
+    torch.manual_seed(size * seed + rank)
     weight = plain[0].weight
     for step in range(1, steps + 1):
         mine = rank == odd and step == at
@@ -86,4 +88,4 @@ def tell(step: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3], *map(int, sys.argv[3:7]), sys.argv[7])  # type: ignore[call-arg, arg-type]
+    main(*sys.argv[1:3], *map(int, sys.argv[3:8]), sys.argv[8])  # type: ignore[call-arg, arg-type]

@@ -25,6 +25,8 @@ from stagewatch.ranks.nccl.inspector import (
     Arrivals,
     Measured,
     Operations,
+    Report,
+    Teller,
     means,
     read_lines,
     read_text,
@@ -66,6 +68,11 @@ LAST = counter(
     "of the others.",
     (*RANK_LABELS, "communicator"),
 )
+LAST_SECONDS = counter(
+    "rl_rank_nccl_last_seconds_total",
+    "By how much: what the median of the others was in those longer.",
+    (*RANK_LABELS, "communicator"),
+)
 LACKING = gauge(
     "stagewatch_nccl_inspector_lacking",
     "Fields that the last samples or lines of NCCL Inspector lacked, or had in another form: "
@@ -74,8 +81,7 @@ LACKING = gauge(
 )
 UNREADABLE = gauge(
     "stagewatch_nccl_inspector_unreadable",
-    "Files of NCCL Inspector that the agent may not read: a umask such as 077 of their user keeps "
-    "them from others.",
+    "Files of NCCL Inspector that the agent may not read.",
 )
 MAX_FIELDS = 16
 
@@ -90,14 +96,22 @@ class InspectorOptions:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """How far a file of JSON was read, and whose collectives its next line tells of."""
+
+    end: int = 0
+    teller: Teller | None = None
+
+
 class InspectorCollector(Collector):
     """Reads the files of a directory; what is not in memory is not touched."""
 
     def __init__(self, directory: Path, ranks: RankDirectory) -> None:
         self._directory, self._ranks = directory, ranks
         self._arrivals = Arrivals()
-        self._read: dict[tuple[int, int], int] = {}
-        """How far each file of JSON was read, by device and inode."""
+        self._read: dict[tuple[int, int], _Read] = {}
+        """Of each file of JSON, by device and inode."""
         self._unreadable = 0
 
     def collect(self) -> Samples:
@@ -105,7 +119,7 @@ class InspectorCollector(Collector):
         found: defaultdict[tuple[str, str, str], dict[Operations, Measured]] = defaultdict(dict)
         lacks: Counter[str] = Counter()
         by_pid = {}
-        seen: dict[tuple[int, int], int] = {}
+        seen: dict[tuple[int, int], _Read] = {}
         files = self._unreadable = 0
         read: Counter[int] = Counter()
         for name, fd in self._files():
@@ -115,15 +129,15 @@ class InspectorCollector(Collector):
             if not mine or read[status.st_uid] >= MAX_USER_BYTES:
                 self._keep_place(status, seen)
                 continue
-            before = self._read.get(_place(status), 0)
-            read[status.st_uid] += min(max(0, status.st_size - before), MAX_BYTES)
+            before = self._read.get(_place(status), _Read())
+            read[status.st_uid] += min(max(0, status.st_size - before.end), MAX_BYTES)
             if gpu := _TEXT.fullmatch(name):
                 report = read_text(os.pread(fd, MAX_BYTES, 0).decode("utf-8", "replace"))
                 for rank in mine:
                     if gpu[1] in rank.gpu.replace("GPU-", "").split(","):
                         found[rank.key] |= report.measured
             elif pid := _LINES.fullmatch(name):
-                report = read_lines(self._new_lines(fd, seen))
+                report = self._new_lines(fd, seen)
                 # A process cannot speak for another one.
                 own = [one for one in report.ended if one.pid == int(pid[1])]
                 by_own_pid = {_own_pid(rank): rank for rank in mine}
@@ -145,21 +159,23 @@ class InspectorCollector(Collector):
         out.add(UNREADABLE, self._unreadable)
         return out
 
-    def _new_lines(self, fd: int, seen: dict[tuple[int, int], int]) -> bytes:
-        """Whole lines since the last look, the latest of them."""
+    def _new_lines(self, fd: int, seen: dict[tuple[int, int], _Read]) -> Report:
+        """What whole lines since the last look hold, the latest of them."""
         status = os.fstat(fd)
-        place = _place(status)
-        start = self._read.get(place, 0)
-        if status.st_size < start:
-            start = 0
-        skipped = max(start, status.st_size - MAX_BYTES)
-        raw = os.pread(fd, MAX_BYTES, skipped)
+        before = self._read.get(_place(status), _Read())
+        if status.st_size < before.end:
+            before = _Read()
+        start = max(before.end, status.st_size - MAX_BYTES)
+        raw = os.pread(fd, MAX_BYTES, start)
         end = raw.rfind(b"\n") + 1
-        seen[place] = skipped + end
-        first = raw.find(b"\n") + 1 if skipped > start else 0
-        return raw[first:end]
+        if start > before.end:
+            report = read_lines(raw[raw.find(b"\n") + 1 : end])
+        else:
+            report = read_lines(raw[:end], before.teller)
+        seen[_place(status)] = _Read(start + end, report.teller)
+        return report
 
-    def _keep_place(self, status: os.stat_result, seen: dict[tuple[int, int], int]) -> None:
+    def _keep_place(self, status: os.stat_result, seen: dict[tuple[int, int], _Read]) -> None:
         """Go on from there in the next look."""
         if (place := _place(status)) in self._read:
             seen[place] = self._read[place]
@@ -220,6 +236,7 @@ def _shown(
             where = *keys[pid], communicator
             out.add(COMPARED, lateness.compared, *where)
             out.add(LAST, lateness.last, *where)
+            out.add(LAST_SECONDS, lateness.seconds, *where)
     for name, count in lacks.most_common(MAX_FIELDS):
         out.add(LACKING, count, name)
     return out

@@ -98,8 +98,7 @@ def _inside(directory: int, most: int) -> Iterator[tuple[int, str, int]]:
         if isinstance(fd, str):
             continue
         try:
-            if os.fstat(fd).st_size == SIZE:
-                yield directory, name, fd
+            yield directory, name, fd
         finally:
             os.close(fd)
 

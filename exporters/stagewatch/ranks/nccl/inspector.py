@@ -1,9 +1,9 @@
 """Reads what NCCL Inspector writes, the profiler plugin that NCCL ships from 2.28 on.
 
 It tells of operations that have ended, in one of two forms, as its sources of NCCL 2.28 to 2.31
-write them: text for Prometheus (from 2.29.7), with a mean of half a minute and more; or JSON, a
-line an operation.  The files are their users': what is unknown is skipped, and what lacks is
-counted.
+write them: text for Prometheus (from 2.29.3), with a mean of half a minute and more; or JSON, a
+line an operation, in formats 4.0 to 4.3.  The files are their users': what is unknown is skipped,
+and what lacks is counted.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ _METRICS = {
     "nccl_collective_exec_time_microseconds": ("collective", 1e-6),
     "nccl_p2p_bus_bandwidth_gbs": ("p2p_operation", 1e9),
     "nccl_p2p_exec_time_microseconds": ("p2p_operation", 1e-6),
+    "nccl_collectives_total": ("", 0.0),
+    "nccl_collectives_dropped_total": ("", 0.0),
+    "nccl_p2p_total": ("", 0.0),
+    "nccl_p2p_dropped_total": ("", 0.0),
 }
 """The label that names the operation, and the unit; 0: not kept."""
 _SAMPLE = re.compile(r"(nccl_[a-z0-9_]{1,60})\{(.{1,1000})\} (\S{1,30})")
 _LABEL = re.compile(r'([a-z0-9_]{1,20})="([^"]{0,200})"')
+_PASSED_OVER = frozenset(["dump_stats", "p2p_perf", "proxy_trace"])
+"""What lines of JSON hold that is no collective; sends and receives have no sequence."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,12 +78,26 @@ class Ended:
     bandwidth: float
 
 
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Whose collectives lines of JSON tell of: each line says it, or, in format 4.3, the first of a
+    dump alone."""
+
+    pid: int
+    """In the PID namespace of the rank."""
+    communicator: str
+    member: int
+    members: int
+
+
 @dataclass(slots=True)
 class Report:
     """What a file holds."""
 
     measured: dict[Operations, Measured] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
+    teller: Teller | None = None
+    """Of the last line."""
     lacks: Counter[str] = field(default_factory=Counter)
     """Fields that samples or lines did not have, or not as they should be."""
 
@@ -110,37 +130,47 @@ def read_text(text: str) -> Report:
     return report
 
 
-def read_lines(raw: bytes) -> Report:
-    """Out of whole lines of JSON.  Sends and receives, which have no sequence, are passed over."""
-    report = Report()
+def read_lines(raw: bytes, teller: Teller | None = None) -> Report:
+    """Out of whole lines of JSON; `teller` is that of the lines before them."""
+    report = Report(teller=teller)
     for line in raw.splitlines()[:MAX_LINES]:
         try:
             content = json.loads(line)
-            if isinstance(content, dict) and "p2p_perf" in content:
-                continue
-            report.ended.append(_ended(content))
+            if "header" in content:
+                report.teller = None  # where it is damaged, what follows is nobody's
+                report.teller = _teller(content)
+            if not (_PASSED_OVER & content.keys()):
+                report.ended.append(_ended(content["coll_perf"], report.teller))
         except KeyError as error:
             report.lacks[str(error.args[0])[:MAX_NAME]] += 1
-        except (ValueError, TypeError, RecursionError):
+        except (AttributeError, ValueError, TypeError, RecursionError):
             report.lacks["line"] += bool(line.strip())
     return report
 
 
-def _ended(content: Any) -> Ended:
+def _teller(content: Any) -> Teller:
     """Raises `KeyError` with a field that lacks, `ValueError` or `TypeError` of another mistake."""
-    header, about, done = (content[name] for name in ("header", "metadata", "coll_perf"))
+    header = content["header"]
     name = header.get("comm_name")
     named = isinstance(name, str) and name not in ("", "unknown")
-    seconds = _real(done["coll_exec_time_us"], _MAX_SECONDS * 1e6) / 1e6
-    return Ended(
-        _whole(about["pid"]),
+    return Teller(
+        _whole(content["metadata"]["pid"]),
         _name(name if named else _text(header["id"])),
         _whole(header["rank"]),
         _whole(header["n_ranks"]),
+    )
+
+
+def _ended(done: Any, teller: Teller | None) -> Ended:
+    """Raises as `_teller` does."""
+    if teller is None:
+        raise KeyError("header")
+    return Ended(
+        *(teller.pid, teller.communicator, teller.member, teller.members),
         _name(_text(done["coll"])),
         _whole(done["coll_sn"]),
         _whole(done["coll_msg_size_bytes"]),
-        seconds,
+        _real(done["coll_exec_time_us"], _MAX_SECONDS * 1e6) / 1e6,
         _real(done.get("coll_busbw_gbs", 0.0), _MAX_BANDWIDTH / 1e9) * 1e9,
     )
 
@@ -177,10 +207,12 @@ def _number(text: str, most: float) -> float | None:
 
 @dataclass(slots=True)
 class Lateness:
-    """How often a rank came last to a collective, of those that were compared."""
+    """How often a rank came last to a collective, of those that were compared, and by how much."""
 
     compared: int = 0
     last: int = 0
+    seconds: float = 0.0
+    """In all: what the median of the others was in those longer."""
 
 
 Key = tuple[str, str, int]
@@ -230,7 +262,9 @@ class Arrivals:
         for pid in times:
             self.ranks.setdefault((pid, communicator), Lateness()).compared += 1
         if times[first] < (1 - self.MARGIN) * usual:
-            self.ranks[first, communicator].last += 1
+            late = self.ranks[first, communicator]
+            late.last += 1
+            late.seconds += usual - times[first]
 
 
 def means(ended: list[Ended]) -> Iterator[tuple[int, Operations, Measured]]:

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from stagewatch.core.exposition import Histogram
-from stagewatch.core.state_file import real, text, whole
+from stagewatch.core.state_file import past, real, text, whole
 from stagewatch.slurm.model import EndedJob, Job
 from stagewatch.slurm.notation import ENDED_STATES
 
@@ -250,20 +250,20 @@ class JobLedger:
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> JobLedger:
         """Load the content.  Raises one of `core.state_file.BROKEN`."""
-        ledger = cls(real(saved["watermark"]))  # accounting is asked for what came since
+        ledger = cls(past(saved["watermark"]))  # accounting is asked for what came since
         ledger.ended.update({(text(p), text(s)): whole(n) for p, s, n in saved["ended"]})
         ledger.requeues.update({text(p): whole(n) for p, n in saved["requeues"].items()})
         for name, kept in saved["wait"].items():
             ledger.wait[text(name)] = GrowingHistogram.load(kept, WAIT_BOUNDS)
         for name, kept in saved["run"].items():
             ledger.run[text(name)] = GrowingHistogram.load(kept, RUN_BOUNDS)
-        ledger._oldest = real(saved["oldest"])
-        ledger._last_poll = real(saved["last_poll"])
+        ledger._oldest = past(saved["oldest"])
+        ledger._last_poll = past(saved["last_poll"])
         ledger._seen = {
             (whole(job), whole(submit)): whole(end) for job, submit, end in saved["seen"]
         }
         for job, submit, partition, tasks, last_seen, requeued in saved["awaited"]:
-            awaited = _Awaited(text(partition), whole(tasks), real(last_seen), bool(requeued))
+            awaited = _Awaited(text(partition), whole(tasks), past(last_seen), bool(requeued))
             ledger._awaited[whole(job), whole(submit)] = awaited
         ledger._restarts = {whole(job): whole(number) for job, number in saved["restarts"]}
         return ledger

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from stagewatch.core.state_file import optional, real, text, whole
+from stagewatch.core.state_file import optional, past, text, whole
 from stagewatch.slurm.model import Node, NodeEvent
 from stagewatch.slurm.notation import node_availability, node_state, reason_class
 
@@ -134,15 +134,15 @@ class NodeLedger:
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> NodeLedger:
         """Load the content.  Raises one of `core.state_file.BROKEN`."""
-        ledger = cls(real(saved["oldest"]))
+        ledger = cls(past(saved["oldest"]))
         ledger.failures.update({(text(k), text(c)): whole(n) for k, c, n in saved["failures"]})
 
         for name, (when, kind, why) in saved["recent"].items():
-            ledger.recent[text(name)] = Failure(real(when), text(kind), text(why))
-        ledger._last_poll = real(saved["last_poll"])
+            ledger.recent[text(name)] = Failure(past(when), text(kind), text(why))
+        ledger._last_poll = past(saved["last_poll"])
         known = {text(name): optional(text)(kind) for name, kind in saved["known"].items()}
         ledger._known = known or None
         ledger._seen = {(text(name), whole(start)): whole(start) for name, start in saved["seen"]}
         for name, spans in saved["spans"].items():
-            ledger._spans[name] = [_Span(real(after), real(to)) for after, to in spans]
+            ledger._spans[name] = [_Span(past(after), past(to)) for after, to in spans]
         return ledger
