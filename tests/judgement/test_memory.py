@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import Inside, RankFacts
 from stagewatch.judgement.limits import Limits, Shown
 from stagewatch.judgement.memory import Course, Moment, State
@@ -117,6 +118,21 @@ def test_work_counts_for_half_a_minute_after_it_was_seen() -> None:
     working = [dataclasses.replace(rank, at_work=rank.rank == 2) for rank in HUNG]
     assert course(at(400, working), at(425, HUNG)).patience_seconds == 900.0
     assert course(at(400, working), at(435, HUNG)).patience_seconds == 60.0
+
+
+@pytest.mark.parametrize(("device", "woken"), [(Device.IDLE, True), (Device.WORKS, False)])
+def test_who_tries_again_may_wait_for_another_role_whose_gpu_computes(
+    device: Device, woken: bool
+) -> None:
+    tries = {"progress_age_seconds": 2.0, "step_age_seconds": 412.0, "gaps": 90}
+    train = job(4, SPINNING | GAPS, rank_2=PARKED | {"collectives": {"world": 219}} | tries)
+    rollout = job(2, PARKED | GAPS | {"collectives": {}, "device": device}, role="rollout")
+    looks = Course(Limits())
+    for second in range(300, 400, 5):
+        states = looks.look(at(second, [*train, *rollout]))
+    (state,) = [state for state in states if state.verdict.role == "train"]
+    assert [charge.evidence for charge in state.verdict.charges] == ["livelock"]
+    assert state.paged is woken
 
 
 def test_a_job_that_was_suspended_is_left_alone_for_a_while() -> None:

@@ -45,8 +45,8 @@ def patience_seconds(
 
 def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
     """Whether who is at fault, or whom the others may wait for, is at work or makes marks; marks
-    that lead to no step are no work.  Where nobody is surely at fault, they may wait for another
-    role whose GPU computes."""
+    that lead to no step are no work.  Where nobody is surely at fault, or who is tries again and
+    again, they may wait for another role whose GPU computes."""
     case = verdict.case
     retries = {id(charge.rank) for charge in case.charges if charge.evidence == "livelock"}
     holding = [rank for at in case.holding if id(rank := case.live[at]) not in retries]
@@ -54,7 +54,7 @@ def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
         rank.marks for rank in holding
     ):
         return True
-    sure = any(charge.confidence == "sure" for charge in verdict.charges)
+    sure = any(one.confidence == "sure" and id(one.rank) not in retries for one in case.charges)
     return not sure and any(rank.computes for rank in job if rank.role != verdict.role)
 
 
