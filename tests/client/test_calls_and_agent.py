@@ -34,7 +34,7 @@ class Two:
         return Census(tuple(map(rank_of, self._both)), self._both)
 
 
-def test_an_agent_tells_work_and_calls_of_every_rank(client: Client) -> None:
+def test_an_agent_tells_work_and_calls_of_its_ranks(client: Client) -> None:
     stuck = stagewatch.call('search"}\n evil{x="1')
     stuck.__enter__()
     for number in range(100):
@@ -47,9 +47,9 @@ def test_an_agent_tells_work_and_calls_of_every_rank(client: Client) -> None:
         except TimeoutError:
             pass
     out = StagesCollector(Two(client)).collect()  # type: ignore[arg-type]
-    work = [out.value(metric, *RANK, "rollout") for metric in (TOKENS, SAMPLES, FLOPS)]
-    assert work == [100_000, 200, 1e17]
-    assert out.value(TOKENS, *RANK, "train") is None
+    work = [out.value(metric, *JOB, "rollout") for metric in (TOKENS, SAMPLES, FLOPS)]
+    assert work == [200_000, 400, 2e17], "of both ranks"
+    assert out.value(TOKENS, *JOB, "train") is None
 
     ended = {
         labels[-1]: found.count
