@@ -2,7 +2,7 @@
 # judge, and needs the package index and nothing else of the network: for a private one, or one behind
 # a proxy, give --build-arg PIP_INDEX_URL or HTTPS_PROXY.  `docker build --target slurm -t
 # stagewatch-slurm .` makes the Slurm agent's, which has Slurm's commands of Debian's archive.
-ARG BASE=docker.io/library/python:3.13.7-slim-bookworm
+ARG BASE=docker.io/library/python:3.13.7-slim-bookworm@sha256:adafcc17694d715c905b4c7bebd96907a1fd5cf183395f0ebc4d3428bd22d92d
 
 FROM ${BASE} AS build
 ARG PIP_INDEX_URL
