@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,16 @@ ALONE = [
     'mount -t tmpfs run "$0/run"; exec chroot "$0" "$@"',
 ]  # fmt: skip
 """Runs in a root, in namespaces of its own, as an engine does."""
+
+
+@contextmanager
+def alone(children: Children, command: list[str], log: Path) -> Iterator[int]:
+    """Run it, and kill all of its group: `--kill-child` ends nobody who has changed the user."""
+    process = children.start(command, log=log)
+    try:
+        yield process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def output(*command: str | Path) -> str:
@@ -150,11 +162,10 @@ def test_a_container_of_the_image_is_scraped(
     path = next(each for each in config["Env"] if each.startswith("PATH="))
     options = [path, f"{prefix}_LISTEN=127.0.0.1:{port}"]
     started = [*ALONE, str(root), "env", *options, *config["Entrypoint"], command]
-    process = children.start(started, log=tmp_path / "log")
-    wait_until_scraped(port)
-    users = output("ps", "-o", "uid=", "-g", str(os.getpgid(process.pid)))
+    with alone(children, started, tmp_path / "log") as pid:
+        wait_until_scraped(port)
+        users = output("ps", "-o", "uid=", "-g", str(os.getpgid(pid)))
     assert "9947" in users.split()
-    process.kill()
 
 
 def wait_until_scraped(port: int) -> None:
@@ -179,9 +190,8 @@ def test_the_image_of_the_other_architecture_is_scraped(
     home = "/opt/stagewatch/bin"
     command = ["/qemu-aarch64-static", f"{home}/python", f"{home}/stagewatch", "node"]
     started = [*ALONE, str(root), *command, f"--listen=127.0.0.1:{port}"]
-    process = children.start(started, log=tmp_path / "log")
-    wait_until_scraped(port)
-    process.kill()
+    with alone(children, started, tmp_path / "log"):
+        wait_until_scraped(port)
 
 
 def test_the_image_has_the_commands_of_slurm(directory: Path) -> None:
