@@ -187,6 +187,8 @@ def around(*lost: int, free: int = -1) -> dict[int, Differences]:
     return found
 
 
+BETWEEN: Differences = {"stage": "idle"}
+"""Two stages."""
 NO_GROUP: Differences = {"collectives": {}, "group_sizes": {}, "inside": {}}
 QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
 SLEEPS = NO_GROUP | PARKED | {"kernel_waits": (KernelWait("a sleep"),)}
@@ -1034,7 +1036,7 @@ ROLES: dict[str, dict[str, Case]] = {
         "rollout": hang(
             4,
             inside("world", 63, 4),
-            {2: asks("a queue (pid 7)", ("frontend", 0)) | member(("world", 62, 4))},
+            {2: asks("a queue (pid 7)", ("frontend", 0)) | member(("world", 62, 4)) | BETWEEN},
             {2: "awaited"},
         ),
         "frontend": Case(

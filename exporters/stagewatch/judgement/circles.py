@@ -12,6 +12,8 @@ from stagewatch.judgement.roles import OUTSIDE, Beside
 
 Rank = tuple[str, int]
 """Role and number."""
+MAX_SERVERS = 64
+"""Processes of which one may be at fault."""
 _OUT = ("", -1)
 """Somebody who is no rank of the job that lives."""
 
@@ -44,6 +46,43 @@ def late_in_circle(
     for rank, where in sorted(chosen.items()):
         found[rank[0]] += (Charge(members[rank], "awaited", *where, in_turn=True),)
     return found
+
+
+def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> str:
+    """The process, asked for an answer within a stage, from which alone all ranks of some roles may
+    be waiting: they have asked it, or wait for such a rank, or have asked a process that such a
+    rank is a client of, as it may be a queue which that rank has to fill.  Empty: no process is."""
+    waiters: defaultdict[Rank | str, set[Rank | str]] = defaultdict(set)
+    asked: dict[str, bool] = {}
+    for role, case in cases.items():
+        for rank in case.live:
+            for wait in () if rank.inside else rank.kernel_waits:
+                if wait.through:
+                    works = rank.stage not in (None, *OUTSIDE)
+                    asked[wait.through] = works or asked.get(wait.through, False)
+                    waiters[wait.through].add((role, rank.rank))
+                    if wait.rank is not None:
+                        waiters[wait.role, wait.rank].add(wait.through)
+        for edge in case.edges:
+            if edge.kind is not Kind.KERNEL or (edge.outside and not edge.outside.through):
+                for target in _targets(role, edge, case, beside):
+                    waiters[target] |= {(role, case.live[at].rank) for at in edge.waiters}
+    stopped = {(role, rank.rank) for role, case in cases.items() for rank in case.live}
+    if len(asked) > MAX_SERVERS:
+        return ""
+    found = [name for name, works in asked.items() if works and stopped <= _led_to(name, waiters)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _led_to(name: str, waiters: Mapping[Rank | str, Collection[Rank | str]]) -> set[Rank | str]:
+    """All from whom waits lead to a process."""
+    seen: set[Rank | str] = {name}
+    todo: list[Rank | str] = [name]
+    while todo:
+        more = set(waiters.get(todo.pop(), ())) - seen
+        seen |= more
+        todo += more
+    return seen
 
 
 def _targets(role: str, edge: Edge, case: Case, beside: Mapping[str, Beside]) -> set[Rank]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from stagewatch.judgement.case import Case, Charge
-from stagewatch.judgement.circles import late_in_circle
+from stagewatch.judgement.circles import late_in_circle, server_of_all
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.fault import accuse
 from stagewatch.judgement.limits import (
@@ -235,8 +235,9 @@ class _Job:
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._left_behind()
         self._alone()
-        self._close_circle(shared)
-        self._tell_outsiders()
+        if not self._tell_server(shared):
+            self._close_circle(shared)
+            self._tell_outsiders()
 
     def _note_asked(self, shared: Mapping[str, Beside]) -> None:
         """Ranks that others are seen to wait for, or whom these wait for in turn, are at fault
@@ -286,6 +287,19 @@ class _Job:
             and not (case.gone or self._unasked(role))
         ):
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
+
+    def _tell_server(self, shared: Mapping[str, Beside]) -> bool:
+        """Whether nobody is at fault but a process that has been asked for an answer, for which
+        alone all may wait."""
+        if any(case.charges for case in self.cases.values()):
+            return False
+        stuck = {role: case for role, case in self.cases.items() if self.stuck[role]}
+        server = server_of_all(stuck, shared)
+        for role, case in stuck.items() if server else ():
+            ask = tuple(wait for wait in case.outside if wait.through == server)
+            nobody = "outsider" if ask else "other_role"
+            self.cases[role] = replace(case, nobody=nobody, outside=ask or case.outside)
+        return bool(server)
 
     def _close_circle(self, shared: Mapping[str, Beside]) -> None:
         """Where nobody is at fault, and all whom a role waits for wait for that role in turn: those
