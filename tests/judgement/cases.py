@@ -1048,6 +1048,44 @@ ROLES: dict[str, dict[str, Case]] = {
             False,
         ),
     },
+    # The first trainer is a client of the engine, too, but asks it nothing now.
+    "one-engine-owes-an-answer-that-all-wait-for": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {
+                0: asks("a queue (pid 8)", ("rollout", 0), ("rollout", 1))
+                | BETWEEN
+                | member(("world", 50, 3))
+            },
+            "other_role",
+        ),
+        "rollout": nobody(
+            2, asks("vllm serve (pid 7)", ("train", 0)) | {"stage": "rollout"}, {}, "outsider"
+        ),
+    },
+    # Who asks the queue does so within a stage, too, but that does not explain the others' wait.
+    "one-engine-owes-an-answer-beside-a-queue-that-is-asked-in-a-stage": {
+        "train": nobody(
+            2, asks("a queue (pid 8)", ("rollout", 0), ("rollout", 1)), {}, "other_role"
+        ),
+        "rollout": nobody(
+            2,
+            {"stage": "rollout"},
+            {
+                0: asks("vllm serve (pid 7)", ("rollout", 1)),
+                1: asks("vllm serve (pid 7)", ("rollout", 0)),
+            },
+            "outsider",
+        ),
+    },
+    # Either engine may be at fault.
+    "two-engines-owe-answers-that-lead-to-each-other": {
+        "train": nobody(2, asks("one (pid 8)", ("rollout", 0)), {}, "other_role"),
+        "rollout": nobody(
+            2, asks("another (pid 7)", ("train", 0)) | {"stage": "rollout"}, {}, "other_role"
+        ),
+    },
     "a-process-waits-for-a-role-that-has-died": {
         "prefill": Case(1, MARKS | GONE, {}, {0: "process_gone"}, "", False),
         "decode": nobody(

@@ -264,20 +264,6 @@ class Case:
         node."""
         return any(wait.process or wait.address for wait in self.outside)
 
-    @property
-    def asks_in_a_stage(self) -> bool:
-        """Whether whoever waits for somebody outside does so inside of a stage, for a process that
-        no rank is seen to bring anything."""
-        alone = bool(self.outside) and all(
-            wait.through and wait.rank is None for wait in self.outside
-        )
-        return alone and all(
-            self.live[at].stage not in (None, *OUTSIDE)
-            for edge in self.edges
-            if edge.outside is not None
-            for at in edge.waiters
-        )
-
     # ---- How it goes on -------------------------------------------------------------------------
 
     @cached_property

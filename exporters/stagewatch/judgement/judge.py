@@ -313,18 +313,18 @@ class _Job:
 
     def _tell_outsiders(self) -> None:
         """A process that is no rank may wait for one that has died.  Where nobody is at fault, some
-        role may wait for one that is more than a queue: it does not go on, or it is asked within a
-        stage, and nobody is seen to fill it."""
+        role may wait for one that is more than a queue, as it does not go on; else a queue is not
+        told."""
+        charged = any(case.charges for case in self.cases.values())
+        chosen: set[str] = set()
+        firm = {role for role, case in self.cases.items() if case.awaits_outsider}
         if any(case.lacks_somebody for case in self.cases.values()):
-            chosen, spared = set(), set(self.cases)
-        elif any(case.charges for case in self.cases.values()):
-            return
+            spared = set(self.cases)
+        elif charged:
+            spared = self.cases.keys() - firm
         else:
-            stuck = {role for role in self.cases if self.stuck[role]}
-            chosen = {role for role in stuck if self.cases[role].awaits_outsider} or {
-                role for role in stuck if self.cases[role].asks_in_a_stage
-            }
-            spared = stuck - chosen if chosen else set()
+            chosen = {role for role in firm if self.stuck[role]}
+            spared = self.cases.keys() - chosen if chosen else set()
         for role, case in self.cases.items():
             if role in chosen:
                 self.cases[role] = replace(case, nobody="outsider")
@@ -379,7 +379,7 @@ class _Job:
         another role may be what they wait for."""
         silence = self._silence()
         holds_others = any(
-            case.stands or case.stays
+            case.stands or case.stays or (case.awaits_outsider and not case.charges)
             if self.stuck[role]
             else case.steps_in_place(silence) or case.untold
             for role, case in self.cases.items()

@@ -28,11 +28,15 @@ USED_SECONDS = 30.0
 """A rank still wants a server that it was connected to so shortly before its last progress."""
 KEPT_SECONDS = 900.0
 """After a server was last called."""
+BURST_SECONDS = 2.0
+"""What searches of all processes may take before they are rationed to `MAX_SHARE` of the time."""
 MAX_ADDRESSES = 256
 """Called addresses that are remembered."""
 
 Place = tuple[int, Address]
 """A network namespace, and where in it somebody listens."""
+Held = Mapping[int, bytes | None]
+"""The inodes of sockets by process."""
 Gone = Mapping[int, tuple[str, ...]]
 """By process: the servers that it called and that have ended."""
 
@@ -67,7 +71,8 @@ class Servers:
         self._proc = proc
         self._files = files
         self._clock = clock
-        self._due = self._search_due = clock()
+        self._due = clock()
+        self._spent = 0.0
         self._known: dict[Place, Server | None] = {}
         """`None` where nobody listens, or a rank, or who cannot be seen."""
 
@@ -119,14 +124,20 @@ class Servers:
             for place, server in self._known.items()
             if server is not None and (pids := self._proc.running(server.holders))
         }
-        for pid, namespace, mine in self._sockets_of(set().union(*running.values())):
-            for at in _called(mine, ranks):
-                calls[namespace, at].add(pid)
-        new = [one for one in calls if one not in running and self._known.get(one, one) is not None]
-        room = MAX_ADDRESSES - len(self._known)
-        if new and now >= self._search_due:
-            self._search(new[: max(0, room)], families)
-            self._search_due = now + (self._clock() - now) / MAX_SHARE
+        held = self._files.read("sockets", set().union(*running.values()))
+        for pid, place in self._called_by(held, ranks):
+            calls[place].add(pid)
+        new = {one for one in calls if one not in running and self._known.get(one, one) is not None}
+        self._spent = max(0.0, self._spent - LOOK_SECONDS * MAX_SHARE)
+        if new and self._spent < BURST_SECONDS:
+            held, tables = self._files.read("sockets", families.processes), self._tables()
+            while new and len(self._known) < MAX_ADDRESSES:
+                pids = self._learn(new, held, tables, families)
+                new = set()
+                for pid, place in self._called_by({pid: held[pid] for pid in pids}, ranks):
+                    new |= {place} - self._known.keys()
+                    calls[place].add(pid)
+            self._spent += self._clock() - now
         for place, server in list(self._known.items()):
             if server is not None:
                 server.seen = now if place in running else server.seen
@@ -135,35 +146,32 @@ class Servers:
             if place not in calls and called_at < now - KEPT_SECONDS:
                 del self._known[place]
 
-    def _sockets_of(self, pids: Collection[int]) -> Iterator[tuple[int, int, list[TcpSocket]]]:
-        """The connections of servers, by process and network namespace."""
-        if not pids:
-            return
-        held = {
-            int(inode): pid
-            for pid, inodes in self._files.read("sockets", pids).items()
-            for inode in (inodes or b"").split()
-        }
-        for namespace, sockets in self._sockets.every(held.__contains__).items():
+    def _tables(self) -> dict[int, Table]:
+        """What listens, by network namespace."""
+        sockets = self._sockets.every(listening=True)
+        return {namespace: Table(mine) for namespace, mine in sockets.items()}
+
+    def _called_by(self, held: Held, ranks: Collection[Address]) -> Iterator[tuple[int, Place]]:
+        """Whom processes are connected to, given the sockets that they hold."""
+        pids = {int(inode): pid for pid, mine in held.items() for inode in (mine or b"").split()}
+        for namespace, sockets in self._sockets.every(pids.__contains__).items() if pids else ():
             of: defaultdict[int, list[TcpSocket]] = defaultdict(list)
             for one in sockets:
-                of[held[one.inode]].append(one)
+                of[pids[one.inode]].append(one)
             for pid, mine in of.items():
-                yield pid, namespace, mine
+                for at in _called(mine, ranks):
+                    yield pid, (namespace, at)
 
-    def _search(self, places: Iterable[Place], families: Families) -> None:
-        """Learn who listens there, out of the descriptors of all processes."""
-        tables = {
-            namespace: Table(sockets)
-            for namespace, sockets in self._sockets.every(listening=True).items()
-        }
+    def _learn(
+        self, places: Iterable[Place], held: Held, tables: Mapping[int, Table], families: Families
+    ) -> set[int]:
+        """Note who listens there, and return these processes."""
         wanted = {
             one.inode: (namespace, at)
             for namespace, at in places
             if namespace in tables
             for one in tables[namespace].listeners(at)
         }
-        held = self._files.read("sockets", families.processes)
         found: defaultdict[Place, dict[int, int]] = defaultdict(dict)
         for pid, inodes in held.items():
             for inode in wanted.keys() & set(map(int, (inodes or b"").split())):
@@ -175,8 +183,9 @@ class Servers:
             if pid in lines:
                 command = shortened(lines[pid] or b"") or families.processes[pid].command
                 self._known[place] = Server(called(command, pid), found[place], self._clock())
-            else:
+            elif held.keys() >= families.processes.keys():  # one that does not answer may listen
                 self._known.setdefault(place, None)
+        return {pid for place, pids in found.items() if self._known.get(place) for pid in pids}
 
 
 def _called(mine: Collection[TcpSocket], ranks: Collection[Address]) -> Iterator[Address]:
