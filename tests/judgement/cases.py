@@ -1079,6 +1079,21 @@ ROLES: dict[str, dict[str, Case]] = {
             "outsider",
         ),
     },
+    # The first trainer looks into a file, of which nobody tells.
+    "one-asks-a-server-that-has-ended-while-its-peers-ask-a-queue": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {0: member(("world", 50, 3)) | PARKED | BETWEEN},
+            "other_role",
+        ),
+        "rollout": nobody(
+            3,
+            asks("a broker (pid 6)", ("train", 0)),
+            {1: asks("vllm serve (pid 7), which has ended")},
+            "outsider",
+        ),
+    },
     # Either engine may be at fault.
     "two-engines-owe-answers-that-lead-to-each-other": {
         "train": nobody(2, asks("one (pid 8)", ("rollout", 0)), {}, "other_role"),

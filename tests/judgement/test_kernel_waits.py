@@ -57,6 +57,19 @@ def test_a_process_is_told_where_those_who_wait_for_it_are_waited_for_by_another
     }
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one-engine-owes-an-answer-that-all-wait-for",
+        "one-asks-a-server-that-has-ended-while-its-peers-ask-a-queue",
+    ],
+)
+def test_of_several_processes_the_one_at_fault_alone_is_told(name: str) -> None:
+    (told,) = (one for one in judge(ranks_of(name)) if one.evidence == "outsider")
+    assert "(pid 7)" in sentence(told)
+    assert sentence(told).count("pid") == 1
+
+
 def test_a_rank_at_work_is_named_where_others_wait_for_whoever_waits_for_it() -> None:
     """An engine waits for its first worker, that in a collective for one whose GPU works."""
     late = replace(HEALTHY, progress_age_seconds=400.0, group_sizes={"world": 3})

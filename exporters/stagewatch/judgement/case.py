@@ -259,10 +259,9 @@ class Case:
         )
 
     @property
-    def awaits_outsider(self) -> bool:
-        """Whether some wait for a process that is no rank and does not go on, or on another
-        node."""
-        return any(wait.process or wait.address for wait in self.outside)
+    def firm_outside(self) -> tuple[KernelWait, ...]:
+        """The processes that are no ranks and do not go on, or are on another node."""
+        return tuple(wait for wait in self.outside if wait.process or wait.address)
 
     # ---- How it goes on -------------------------------------------------------------------------
 

@@ -317,7 +317,7 @@ class _Job:
         told."""
         charged = any(case.charges for case in self.cases.values())
         chosen: set[str] = set()
-        firm = {role for role, case in self.cases.items() if case.awaits_outsider}
+        firm = {role for role, case in self.cases.items() if case.firm_outside}
         if any(case.lacks_somebody for case in self.cases.values()):
             spared = set(self.cases)
         elif charged:
@@ -327,7 +327,7 @@ class _Job:
             spared = self.cases.keys() - chosen if chosen else set()
         for role, case in self.cases.items():
             if role in chosen:
-                self.cases[role] = replace(case, nobody="outsider")
+                self.cases[role] = replace(case, nobody="outsider", outside=case.firm_outside)
             elif role in spared and case.nobody == "outsider":
                 self.cases[role] = replace(case, nobody="other_role")
 
@@ -379,7 +379,7 @@ class _Job:
         another role may be what they wait for."""
         silence = self._silence()
         holds_others = any(
-            case.stands or case.stays or (case.awaits_outsider and not case.charges)
+            case.stands or case.stays or (case.firm_outside and not case.charges)
             if self.stuck[role]
             else case.steps_in_place(silence) or case.untold
             for role, case in self.cases.items()
