@@ -1089,7 +1089,7 @@ ROLES: dict[str, dict[str, Case]] = {
         ),
         "rollout": nobody(
             3,
-            asks("a broker (pid 6)", ("train", 0)),
+            asks("a broker (pid 6)", ("rollout", 1)),
             {1: asks("vllm serve (pid 7), which has ended")},
             "outsider",
         ),
