@@ -1053,15 +1053,11 @@ ROLES: dict[str, dict[str, Case]] = {
         "train": nobody(
             3,
             inside("world", 51, 3, "broadcast"),
-            {
-                0: asks("a queue (pid 8)", ("rollout", 0), ("rollout", 1))
-                | BETWEEN
-                | member(("world", 50, 3))
-            },
+            {0: asks("a queue (pid 8)", ("rollout", 0)) | BETWEEN | member(("world", 50, 3))},
             "other_role",
         ),
         "rollout": nobody(
-            2, asks("vllm serve (pid 7)", ("train", 0)) | {"stage": "rollout"}, {}, "outsider"
+            1, asks("vllm serve (pid 7)", ("train", 0)) | {"stage": "rollout"}, {}, "outsider"
         ),
     },
     # Who asks the queue does so within a stage, too, but that does not explain the others' wait.
