@@ -656,11 +656,39 @@ CASES: dict[str, Case] = {
         {3: SLEEPS},
         {3: "awaited_through"},
     ),
-    "two-of-four-ask-a-queue": nobody(
+    "one-is-in-a-collective-that-its-peers-have-stepped-past-and-ask-a-queue": hang(
+        4,
+        asks("broker (pid 7)", *(("train", n) for n in range(4)))
+        | member(("world", 219, 4))
+        | {"step": 74},
+        {2: inside("world", 220, 4) | {"step": 73}},
+        {2: "mismatch"},
+    ),
+    "one-is-in-a-collective-and-its-peers-ask-a-queue-in-the-same-step": nobody(
+        4,
+        asks("broker (pid 7)", *(("train", n) for n in range(4)))
+        | member(("world", 219, 4))
+        | {"step": 73},
+        {2: inside("world", 220, 4)},
+        "outsider",
+    ),
+    # Any that may fill the queue would do, so that all of them are stuck.
+    "two-of-four-ask-a-queue": hang(
         4,
         asks("redis-server (pid 7)", ("train", 2), ("train", 3)),
         {2: SLEEPS, 3: SLEEPS},
+        {2: "awaited_through", 3: "awaited_through"},
+    ),
+    "two-of-four-ask-a-queue-of-two-one-of-which-shows-nothing": nobody(
+        4,
+        asks("redis-server (pid 7)", ("train", 2), ("train", 3)),
+        {2: SLEEPS, 3: SLEEPS | {"kernel_waits": (KernelWait(""),)}},
         "outsider",
+    ),
+    "two-of-five-ask-a-queue-that-one-may-yet-fill": well(
+        5,
+        asks("redis-server (pid 7)", ("train", 2), ("train", 3), ("train", 4)),
+        {2: SLEEPS, 3: SLEEPS, 4: NO_GROUP | MARKS},
     ),
     # A thread of its library listens to a peer; that peer waits for it by name.
     "polls-beside-a-thread-that-listens-to-a-peer": hang(

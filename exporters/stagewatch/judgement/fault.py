@@ -180,7 +180,10 @@ def _held_up_by(
         if _most_lack(direct, live, graph):
             return {}
         return {at: (graph.below.get(at, "awaited"), *where) for at, where in direct.items()}
-    return {at: ("awaited_through", *where) for at, where in chosen.items() if len(chosen) == 1}
+    rest = graph.through - graph.waits - chosen.keys()
+    stuck = not rest and all(live[at].stands_alone for at in chosen)
+    named = chosen if len(chosen) == 1 or stuck else {}
+    return {at: ("awaited_through", *where) for at, where in named.items()}
 
 
 def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph) -> bool:
