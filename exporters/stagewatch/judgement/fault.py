@@ -97,6 +97,8 @@ def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
         return tuple(Charge(rank, "node_lost") for rank in lost)
     if not case.sees_all:
         return tuple(Charge(rank, "not_started") for rank in case.never_seen)
+    if case.bare:
+        return tuple(Charge(rank, "missing") for rank in absent) if case.awaits_absent else ()
     if not case.misses:
         return ()
     lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
