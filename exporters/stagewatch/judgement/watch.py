@@ -9,7 +9,6 @@ from math import inf
 from pathlib import Path
 
 from stagewatch.judgement.from_prometheus import (
-    AGE,
     STILL,
     SUMS,
     Asker,
@@ -192,7 +191,7 @@ class Watch:
         """Jobs that tell nothing, all of whose ranks stand still, fewer than their world counts."""
         still, job = f"{STILL}{{{of}}}", "by (cluster, job_id)"
         standing = self._api.query(
-            f"count {job} ({still}) unless on (cluster, job_id) {AGE}{{{of}}}"
+            f"count {job} ({still}) unless on (cluster, job_id) {SUMS['gaps']}{{{of}}}"
             f" unless on (cluster, job_id) {still} <= {self._limits.still_seconds:g}",
             at,
         )
