@@ -159,7 +159,8 @@ class _Job:
             rank.wait_class is WaitClass.STOPPED for rank in case.live
         ):
             return Excuse("suspended")
-        if _idles(case) and not any(other.gone for other in self.cases.values()):
+        idles = _idles(case) and not any(other.gone for other in self.cases.values())
+        if idles or case.may_idle:
             return Excuse("idle")
         return self._for_others(role)
 
