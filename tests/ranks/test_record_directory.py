@@ -147,5 +147,6 @@ def test_of_too_many_files_those_of_living_ranks_come_first(
     monkeypatch.setattr(record_directory, "MAX_ENTRIES", 100)
     seconds = itertools.count()
     with closing(RecordDirectory(shared, Procfs(), clock=lambda: float(next(seconds)))) as reader:
-        assert [record.pid for record in reader.read()] == [rank.pid]
+        found = [record.pid for record in reader.read()]
+        assert found == [rank.pid], reader.skipped
         assert reader.skipped["too_many"] == 1 and reader.skipped["not_yet"]

@@ -311,7 +311,7 @@ class RecordDirectory:
         due.sort(key=lambda name: (last.at if (last := before[name]) else 0.0, name))
         if len(due) > ADMITTED_AT_LEAST:
             places = self._places_of_writers(due, names)
-            due.sort(key=lambda name: places.get(name, len(due)))
+            due.sort(key=lambda name: places.get(name, MAX_LISTED))
         began = self._clock()
         for done, name in enumerate(due):
             if done >= ADMITTED_AT_LEAST and self._clock() - began > ADMISSION_SECONDS:
