@@ -1170,6 +1170,13 @@ ROLES: dict[str, dict[str, Case]] = {
             "outsider",
         ),
     },
+    # A queue that one may have to fill who shows no wait is not told.
+    "one-of-two-roles-asks-a-queue-that-the-other-may-fill": {
+        "train": nobody(
+            2, asks("a queue (pid 8)", ("rollout", 0), ("rollout", 1)), {}, "other_role"
+        ),
+        "rollout": well(2, NO_GROUP | PARKED | BETWEEN, {}),
+    },
     # Either engine may be at fault.
     "two-engines-owe-answers-that-lead-to-each-other": {
         "train": nobody(2, asks("one (pid 8)", ("rollout", 0)), {}, "other_role"),

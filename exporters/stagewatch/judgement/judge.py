@@ -325,7 +325,7 @@ class _Job:
             spared = self.cases.keys() - firm
         else:
             chosen = {role for role in firm if self.stuck[role]}
-            spared = self.cases.keys() - chosen if chosen else set()
+            spared = self.cases.keys() - chosen if chosen or len(self.cases) > 1 else set()
         for role, case in self.cases.items():
             if role in chosen:
                 self.cases[role] = replace(case, nobody="outsider", outside=case.firm_outside)
