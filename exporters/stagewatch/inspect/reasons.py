@@ -320,5 +320,6 @@ def _why_patient(state: State, patience: float, limits: Limits) -> str:
         limits.page_seconds: ", the least",
         limits.young_seconds: ", since the job has shown little yet or keeps its cores busy",
         limits.working_seconds: ", since who is at fault is at work",
-        limits.untaught_busy_seconds: ", since it keeps a core busy in a stage of unknown length",
+        limits.untaught_busy_seconds: ", since it keeps a core busy in a stage of unknown length, "
+        "or asks somebody who answers",
     }.get(patience, ", by the longest pause that the job has recovered from")

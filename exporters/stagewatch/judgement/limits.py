@@ -74,7 +74,7 @@ class Limits:
     untaught_busy_seconds: float = option(
         600.0,
         "least silence before a page while the suspect keeps a core busy in a stage whose length "
-        "the job has not shown",
+        "the job has not shown, or asks again and again somebody who answers",
         flag="--limit-untaught-busy-seconds",
     )
 

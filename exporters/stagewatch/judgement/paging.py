@@ -40,7 +40,7 @@ def patience_seconds(
     suspects = _suspects(verdict, job)
     reasons += _busy(verdict, suspects, shown, limits)
     if all(rank.is_answered for rank in suspects):
-        reasons.append(limits.young_seconds)
+        reasons.append(limits.untaught_busy_seconds)
     if not any(charge.group == "init" for charge in verdict.charges):
         reasons += [limits.long(rank.stage) or 0.0 for rank in case.live]
     return max(reasons)

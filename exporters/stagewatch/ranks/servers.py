@@ -30,7 +30,7 @@ USED_SECONDS = 30.0
 """A rank still wants a server that it was connected to so shortly before its last progress."""
 KEPT_SECONDS = 900.0
 """After a server was last called."""
-BURST_SECONDS = 2.0
+BURST_SECONDS = 10.0
 """What searches of all processes may take before they are rationed to `MAX_SHARE` of the time."""
 MAX_ACCEPTED = 65_536
 MAX_ADDRESSES = 256
