@@ -74,8 +74,9 @@ def whole(agent: NodeAgent) -> set[tuple[str, frozenset[tuple[str, str]]]]:
     def all_alike() -> set[tuple[str, frozenset[tuple[str, str]]]]:
         found = honest(agent)
         names = [name for name, _ in found]
-        some = ("rl_rank_stage_completed_age_seconds", "rl_rank_step_work_seconds_total")
-        return found if all(names.count(name) == RANKS for name in some) else set()
+        some = ("rl_rank_stage_last_seconds", "rl_rank_step_work_seconds_total")
+        alike = all(names.count(name) == RANKS for name in some)
+        return found if alike and "rl_stage_completed_age_seconds" in names else set()
 
     return wait_for(all_alike, "all series of eight ranks")
 
