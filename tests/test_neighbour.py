@@ -53,6 +53,7 @@ def prepared(children: Children) -> Iterator[NodeAgent]:
                 log=Path(name, "ranks.log"),
             )
         yield agent
+        children.stop()  # before the directory goes that they write to
 
 
 @pytest.fixture

@@ -75,6 +75,8 @@ def died(rank: int, at: float, status: int | None) -> Cause:
         raised(0, 9.0, "RuntimeError", PEER),
         raised(0, 9.0, "DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp"),
         raised(0, 9.0, "ConnectionResetError", "[Errno 104] Connection reset by peer"),
+        raised(0, 9.0, "ConnectionError", "peer closed the connection"),
+        raised(0, 9.0, "ProtocolError", "Remote end closed connection without response"),
         died(0, 9.0, signal.SIGTERM),
     ],
 )

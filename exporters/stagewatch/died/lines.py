@@ -50,6 +50,7 @@ status unknown
 echo network likely
     communicator was aborted|ncclRemoteError|remote process exited|NCCL communicator .*abort
     (?i:connection (?:was |is )?(?:reset|closed|aborted|lost|broken)|(?:reset|closed) by peer)
+    (?i:(?:peer|remote(?: end)?|server) (?:has )?(?:closed|dropped|reset) (?:the )?connection)
     (?i:broken ?pipe|socket (?:was )?closed)
     Failed to recv, got 0 bytes|failed to (?:recv|send), got|Connection refused.*\bc10d\b
     remote peer .*(?:gone|closed)|recvValue failed|sendBytes failed|recvBytes failed
