@@ -40,6 +40,7 @@ Labelled = tuple[dict[str, str], float]
 
 FAILURE = "rl_rank_first_failure_timestamp_seconds"
 UP, STILL, AGE = "rl_rank_up", "rl_rank_still_seconds", "rl_rank_progress_age_seconds"
+_HEARD = "rl_rank_tcp_last_receive_age_seconds"
 METRICS = (
     UP,
     STILL,
@@ -65,6 +66,7 @@ METRICS = (
     "rl_rank_stack_frame_info",
     "rl_rank_waits_for",
     "rl_rank_connection_info",
+    _HEARD,
     "rl_rank_nccl_operation",
     "rl_rank_nccl_wait_info",
     "rank:rl_straggler:ratio",
@@ -414,7 +416,7 @@ class _Tables:
     def __init__(self, job: JobSeries) -> None:
         self._job = job
         several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
-        several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info"}
+        several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info", _HEARD}
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.present = self._one[job.present]
         """By rank that is there."""
@@ -423,6 +425,9 @@ class _Tables:
         """No rank of the job tells anything of itself."""
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
         self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
+        self._heard = _by_rank(
+            (labels, -age) for labels, age in job.by[_HEARD] if labels.get("side") == "client"
+        )
         self._waits: defaultdict[RankKey, list[KernelWait]] = defaultdict(list)
         ends = {
             labels.get("address", ""): rank_key(labels)
@@ -500,6 +505,7 @@ class _Tables:
             record=RecordState.KEPT if self._recorded else RecordState.NONE,
             gpu=info.get("uuid", ""),
             device=None if gone else _device(self._labels("rl_rank_device_state", key)),
+            heard_seconds=-self._heard[key][1] if key in self._heard else None,
             kernel_waits=tuple(sorted(self._waits.get(key, ()), key=repr)),
             nccl=tuple(sorted(self._nccl.get(key, ()), key=repr)),
         )
