@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.environment_scan import EnvironmentScan
+from stagewatch.ranks.environment_scan import SCAN_SECONDS, EnvironmentScan
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
 from tests.fakes.open_files import OpenFiles
@@ -62,6 +64,26 @@ def test_the_launching_shell_is_not_the_rank(
     found = Procfs().stat(rank.pid)
     assert found is not None
     assert found.parent == script.pid
+
+
+def test_a_shell_that_executes_the_rank_in_its_place_is_looked_at_again(
+    python: Python, scan: EnvironmentScan, job: str, clock: Clock, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    shell = ("sh", "-c", f'read _ <{gate}; exec "$@"', "sh")
+    script = python(SLEEP, prefix=shell, STAGEWATCH_JOB_ID=job, RANK="0")
+
+    def runs_the_shell() -> bool:
+        stat = Procfs().stat(script.pid)
+        return stat is not None and stat.command == "sh"
+
+    wait_for(runs_the_shell, "the shell waits")
+    assert of_job(job, scan.ranks([])) == []
+    gate.write_text("go\n")
+    script.said("ready")
+    clock.now += SCAN_SECONDS
+    assert [rank.pid for rank in of_job(job, scan.ranks([]))] == [script.pid]
 
 
 def test_workers_that_inherit_the_variables_are_not_counted_again(

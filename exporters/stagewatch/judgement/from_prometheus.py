@@ -39,8 +39,8 @@ RankKey = tuple[str, str, str]
 Labelled = tuple[dict[str, str], float]
 
 FAILURE = "rl_rank_first_failure_timestamp_seconds"
-_HEARD = "rl_rank_tcp_last_receive_age_seconds"
 UP, STILL, AGE = "rl_rank_up", "rl_rank_still_seconds", "rl_rank_progress_age_seconds"
+_HEARD = "rl_rank_tcp_last_receive_age_seconds"
 METRICS = (
     UP,
     STILL,

@@ -157,13 +157,17 @@ class EnvironmentScan:
             unread = dict.fromkeys(pids - seen - recorded)
             self._denied = (self._denied & pids) | denied(self._proc, unread)
             raise
+        again = set()
         for pid, environ in read.items():
             candidates.pop(pid, None)
-            candidate = self._candidate(pid, variables(environ or b""))
+            told = variables(environ or b"")
+            candidate = self._candidate(pid, told)
             if candidate is not None:
                 candidates[pid] = candidate
+            elif _rank_variable(told):
+                again.add(pid)  # a launcher, which may yet run the rank in its place
         self._denied = (self._denied & pids - read.keys()) | denied(self._proc, read)
-        self._seen = seen | read.keys()
+        self._seen = seen | read.keys() - again
         self._candidates = candidates
 
     def _running(
