@@ -82,7 +82,7 @@ while True:
                 peer.recv(1000)
             stagewatch.collective("world")
             stagewatch.scalar("reward", 0.3)
-            for name in ("staleness", "rollout_tail_share", "queue_depth"):
+            for name in ("staleness", "queue_depth"):
                 stagewatch.scalar(name, 1)
             stagewatch.scalar("weight_version", step)
             stagewatch.scalar("rollout_weight_version", step - 1)
