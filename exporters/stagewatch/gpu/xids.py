@@ -1,8 +1,8 @@
 """The ledger of GPU errors (XIDs) that the driver writes to the kernel log.
 
 For a GPU that is gone the driver also writes a line without a number.  Such a line and an XID are
-one error if GPU and kind agree and they are at most `WINDOW_SECONDS` apart.  A line matches one error
-only, so repeated errors count.
+one error if GPU and kind agree and they are at most `WINDOW_SECONDS` apart.  A line matches one
+error only, so repeated errors count.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from stagewatch.kernel_log.lines import (
     NfsLine,
     OomCause,
     OomKill,
-    OomScope,
     parse_identity,
     parse_nfs,
     parse_oom,
@@ -205,7 +204,6 @@ class KmsgCollector(Collector):
         self._from_user_space = from_user_space
         self._clock = clock
         self._pids: OrderedDict[int, RankKey] = OrderedDict()
-        self._scope = OomScope()
         self._causes: OrderedDict[int, str] = OrderedDict()
         kept = self._file.load(load) if self._file is not None else None
         # State of an earlier boot is of no use: the log begins again, and so do the counters.
@@ -261,23 +259,17 @@ class KmsgCollector(Collector):
             source: Source = "text" if line.plain else "number"
             self._xids.note(source, line.bus, line.xid, record.time, nonfatal=line.nonfatal)
 
-    def _oom(self, line: OomCause | OomScope | OomKill, when: float) -> None:
-        if isinstance(line, OomScope):
-            before = self._scope
-            self._scope = OomScope(line.scope or before.scope, line.cgroup or before.cgroup)
-            return
+    def _oom(self, line: OomCause | OomKill, when: float) -> None:
         if isinstance(line, OomCause):
             self._causes[line.pid] = line.cgroup
             while len(self._causes) > MAX_VICTIMS:
                 self._causes.popitem(last=False)
             return
         job_id, role, rank = self._pids.get(line.pid, ("", "", ""))
-        group = self._causes.pop(line.pid, "") or self._scope.cgroup
-        if not job_id and (cgroup := parse_slurm_cgroup(group)):
+        cgroup = parse_slurm_cgroup(self._causes.pop(line.pid, ""))
+        if not job_id and cgroup:
             job_id = cgroup.job_id
-        scope = line.scope or self._scope.scope or "system"
-        self._scope = OomScope()
-        _note(self._state.kills, (scope, job_id, role, rank), when, MAX_VICTIMS)
+        _note(self._state.kills, (line.scope, job_id, role, rank), when, MAX_VICTIMS)
 
     def _nfs(self, line: NfsLine, when: float) -> None:
         """Note a line; the kernel writes one for every mount of the server."""

@@ -112,11 +112,6 @@ class RlJob:
         """Whether the controller has begun a stage (`train`, `update weights` ...) of a step."""
         return controller_log.started(self.log(), stage, step)
 
-    def inside(self, stage: str, following: str) -> bool:
-        """Whether the controller is in a stage, and has not begun the one after."""
-        step = len(self.steps()) + 1
-        return self.started(stage, step) and not self.started(following, step)
-
     def over(self) -> bool:
         """Whether the controller has given up, and cleaned up."""
         return controller_log.cleaned_up(self.log())

@@ -38,8 +38,8 @@ def run(options: DemoOptions) -> int:
             pace=options.pace,
         )
         scenario = SCENARIOS[options.scenario](lab, job)
-        api = lab.start()
         scenario.prepare()
+        api = lab.start()
         for means in scenario.means:
             show.say(means)
         job.start()

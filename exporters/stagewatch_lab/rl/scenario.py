@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,7 +62,10 @@ class Scenario(ABC):
         """Where it comes to light."""
 
     def prepare(self) -> None:  # noqa: B027
-        """What has to be in place before the job starts; nothing that disturbs it."""
+        """What has to be in place before the job starts; nothing that disturbs it.
+
+        Raises `StagewatchError` where this machine lacks something for the fault.
+        """
 
     @abstractmethod
     def inject(self) -> None:
@@ -80,6 +84,16 @@ class Scenario(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Remove what `prepare` left outside of the lab's directory; the job has ended."""
+
+    def hold_up(self, name: str, target: str, control: str) -> None:
+        """Start a proxy before a listener, which publishes itself as `name` and reads `control`."""
+        self.lab.children.start(
+            [
+                *(sys.executable, "-m", "stagewatch_lab.rl.slow_proxy", str(self.job.plan.save())),
+                *(name, target, str(self.control(control))),
+            ],
+            log=self.job.plan.directory / "proxy.log",
+        )
 
     def control(self, name: str) -> Path:
         """A file of this job through which something is told what to do."""

@@ -50,7 +50,6 @@ KERNEL_LOG = (
     b"6,5,5140900,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,"
     b"oom_memcg=/slurm/uid_1/job_7,task_memcg=/slurm/uid_1/job_7/step_0,task=python,pid=42,uid=1",
     b"3,6,5140900,-;Memory cgroup out of memory: Killed process 42 (python) total-vm:9kB, UID:1",
-    b"3,7,5140900,-;Out of memory: Kill process 42 (python) score 900 or sacrifice child",
     b"5,8,5140900,-;nfs: server fs1 not responding, still trying",
     b"5,9,5140900,-;nfs: server fs1 OK",
     b"4,10,5140900,-;NFS: __nfs4_reclaim_open_state: Lock reclaim failed!",
