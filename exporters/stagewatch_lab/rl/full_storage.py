@@ -1,4 +1,4 @@
-"""S1 #5: the file system of the checkpoints is full when one is written."""
+"""S1 #5: the checkpoints' file system is full when a checkpoint is written."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from stagewatch_lab.rl.scenario import Scenario, Surface
 from stagewatch_lab.rl.storage import missing
 
 ROOM = 2 * MIB
-"""What of a checkpoint of 14 MiB still fits."""
+"""Free bytes for a checkpoint of 14 MiB."""
 
 
 class FullStorage(Scenario):
-    """The checkpoint of a step is cut short, the step after cannot read it."""
+    """The checkpoint of one step is cut short; the next step cannot read it."""
 
     name = "full-storage"
     source = "S1 #5"

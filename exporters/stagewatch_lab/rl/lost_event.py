@@ -45,7 +45,7 @@ class LostEvent(Scenario):
 
 
 class UnresolvedName(LostEvent):
-    """The same, since a name does not resolve."""
+    """The same, because a name does not resolve."""
 
     name = "unresolved-name"
     source = "S1 #4, DNS"

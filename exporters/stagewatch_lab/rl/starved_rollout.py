@@ -17,14 +17,14 @@ from stagewatch_lab.rl.scenario import Scenario, Surface, rank_near
 
 HOGS = 24
 STARVED_SECONDS = 20.0
-"""For so long at least the core alone is short; in the rollout after that memory is too."""
+"""The shortest time with only the core taken; in the next rollout memory is taken too."""
 LIMIT = MEMORY + 32 * MIB
 LEAK = GIB / 1000
 """Bytes a second, by the clock of the modelled system."""
 
 
 class StarvedRollout(Scenario):
-    """The batch comes up short, and training says so."""
+    """The batch is too small, and training says so."""
 
     name = "starved-rollout"
     source = "S1 #2"
