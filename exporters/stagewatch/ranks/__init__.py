@@ -1,6 +1,6 @@
 """The ranks of this node: the processes of a training job, what they record and what they do.
 
-Records (`record_directory`, `records`) and launchers' variables (`environment_scan`) tell which
+Records (`record_directory`, `records`) and launchers' variables (`environment_scan`) show which
 processes are ranks; `directory` joins both, and `families` adds the processes that ranks have
 started.  The collectors read from these two: `stages`, `activity` (with `wait_class`), `work`,
 `io`, `processes`, `sockets` (with `flows` and `socket_diag`), `census`;
