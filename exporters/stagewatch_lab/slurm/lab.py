@@ -163,12 +163,6 @@ class SlurmLab:
         """Where the agent of a node, `slurm` (its agent) or `prometheus` listens: host and port."""
         return self._addresses[name]
 
-    def stop_service(self, name: str) -> None:
-        """End the agent of a node, `slurm` (its agent) or `prometheus`, and wait for it."""
-        pid = self._services.pop(name)
-        os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: self.keeper.status(pid) is not None, f"{name} to end")
-
     def start_agent(self, node: str) -> None:
         """Start the agent of a node."""
         watched = "--collector.checkpoints.directories"  # the nodes share it: one looks
