@@ -47,10 +47,6 @@ def test_verl(tmp_path: Path) -> None:
 def test_verls_rollouts_tools_and_queue(tmp_path: Path) -> None:
     report = run_job("verl_rollouts", tmp_path, path=frameworks_path("verl"))
     assert (report["generated"], report["role"]) == (12, "rollout")
-    slowest, share = report["tail"]
-    assert slowest >= 1.0
-    assert 0.0 <= share <= 1.0
-    assert report["after_evaluation"] == [slowest], "an evaluation has no tail"
     assert report["work"] == {"rollout": [12 * 5, 0, 12], "train": [0, 0, 2]}
     assert report["seen"] == [["search"]]
     assert report["answers"][0] == "found"
@@ -99,15 +95,9 @@ def test_areal(tmp_path: Path, mode: str) -> None:
 def test_areals_episodes_queue_and_rewards(tmp_path: Path) -> None:
     report = run_job("areal_rollouts", tmp_path, path=frameworks_path("areal"))
     assert report["batch"] == 11, "one of twelve was rejected"
-    slowest, share = report["tail"]
-    assert slowest >= 1.0
-    assert 0.0 <= share <= 1.0
     assert report["work"] == {"rollout": [11 * 10, 0, 22]}
     assert report["unchanged"], "an evaluation counts nowhere"
     assert report["queue"] == 0
-    slowest, share = report["overlapping"]
-    assert slowest >= 1.0
-    assert share == 0.0, "where episodes overlap with those of the next batch there is none"
     assert (report["scored"], report["calls"]) == (1.0, {"reward": 1})
 
 
@@ -118,9 +108,6 @@ def test_miless_rollouts_and_rewards(tmp_path: Path, kind: str) -> None:
     assert report["part"] == ["rollout", "miles"]
     assert report["seen"] == [["rollout", "rollout", 8]], "this release times no rollout itself"
     assert report["work"] == {"rollout": [12 * 5, 0, 12]}
-    slowest, share = report["tail"]
-    assert slowest >= 1.0
-    assert 0.0 <= share <= 1.0
     assert report["weight_version"] == 4, "the oldest of the batch"
     assert report["calls"] == {"f1": [12, 0]}
     assert report["completed"] == {"rollout": 1, "eval": 1}

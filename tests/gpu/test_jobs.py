@@ -1,4 +1,4 @@
-"""Which job a GPU belongs to, from prolog, environments, device lists and processes."""
+"""Which job a GPU belongs to, from prolog, environments and processes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ def test_job_local_numbers_are_never_taken_for_the_drivers(node: Node) -> None:
         f"{V2}/job_540/step_0/user/task_0",
         "system.slice/node01_slurmstepd.scope/job_540/step_0/user/task_0",
         f"{V2}/s5K1KKYAYG5D00/step_0/user/task_0",
-        "devices/slurm_node01/uid_1000/job_540/step_0/task_0",
     ],
 )
 def test_processes_tell_under_every_layout_of_cgroups(node: Node, path: str) -> None:
@@ -85,21 +84,6 @@ def test_batch_script_tells_the_gpus_of_the_whole_job(node: Node) -> None:
     batch = node.cgroup(f"{V2}/job_540/step_batch/user/task_0")
     node.process(100, batch, SLURM_JOB_ID="540", SLURM_JOB_GPUS="0-2", SLURM_JOB_NUM_NODES="2")
     assert owners(node.show()) == {"3": "540", "2": "540", "1": "540"}
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        "devices/slurm/uid_1000/job_540",
-        "devices/slurm_node01/uid_1000/job_540",
-        "devices/slurm/uid_1000/s5K1KKYAYG5D00",
-    ],
-)
-def test_device_list_tells_where_no_process_does(node: Node, job: str) -> None:
-    node.cgroup(job, "c 1:3 rwm\nc 195:255 rwm\nc 195:1 rwm\nc 195:3 rw\nb 8:0 r\n")
-    step = node.cgroup(f"{job}/step_0/task_0")
-    node.process(100, step, SLURM_JOB_ID="540", CUDA_VISIBLE_DEVICES="0,1")
-    assert owners(node.show()) == {"2": "540", "0": "540"}
 
 
 def test_gpu_given_but_held_by_nobody_shows_for_how_long(node: Node) -> None:

@@ -140,6 +140,8 @@ class Running:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """All scenarios, over."""
+    if lacks := wire.missing() or memory_limit.missing() or storage.missing():
+        pytest.skip(lacks)
     running = Running(tmp_path_factory.mktemp("cache"))
     try:
         running.run()
@@ -210,7 +212,6 @@ def test_a_job_whose_culprit_is_known_is_not_called_deadlocked(running: Running)
     assert all("rank" in labels for labels in fired)
 
 
-@pytest.mark.skipif(bool(wire.missing()), reason=f"a link of its own {wire.missing()}")
 def test_the_slow_uploads_packets_are_repeated_and_its_peers_are_not(running: Running) -> None:
     again = running.ever("rl_rank_tcp_retransmissions_total", "slow-upload", 'role="train"')
     by_rank = {
@@ -223,7 +224,6 @@ def test_the_slow_uploads_packets_are_repeated_and_its_peers_are_not(running: Ru
     assert max(found.value for found in trip) > 0.4
 
 
-@pytest.mark.skipif(bool(memory_limit.missing()), reason=memory_limit.missing())
 def test_the_starved_rank_waited_for_its_core_and_was_killed(running: Running) -> None:
     record = running.record(LAST)
     rank, end = record.origin["rank"], record.t_end
@@ -270,7 +270,6 @@ def test_a_lost_event_leaves_a_device_held_and_nobody_spinning(name: str, runnin
     assert not {"left_loop_early", "group_only"} & told
 
 
-@pytest.mark.skipif(bool(storage.missing()), reason=storage.missing())
 def test_the_checkpoint_was_cut_short_a_step_before_it_was_missed(running: Running) -> None:
     job = running.experiments["full-storage"].job
     saved = job.log("train-0").index("Checkpoint save failed")

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 FRESH_SECONDS = 60.0
 """How old a look may be."""
 AGAIN_SECONDS = 60.0
-"""When what a limit kept from being done is tried again."""
+"""Seconds until something that a limit prevented is tried again."""
 REMEMBERED_SECONDS = 7 * 86_400.0
 MOST_REMEMBERED = 4096
 
@@ -35,14 +35,15 @@ ACTIONS = counter(
 
 
 def fresh(context: JudgeContext, now: float) -> Look | None:
-    """The judge's latest look, if it is of now and the judge saw all."""
+    """The judge's latest look, if it is recent and complete."""
     look = context.latest
     return look if look and not look.blind and abs(now - look.time) < FRESH_SECONDS else None
 
 
 class ActCollector(Collector):
-    """Does once with each node of a job what is asked for, also over restarts, and beside another
-    judge: what that has done is read at the node."""
+    """Acts once for each node of a job, even after restarts and beside another judge.
+
+    It reads at the node what has been done before."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class ActCollector(Collector):
         state: StateFile,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`place`: None where nothing is done with proposals."""
+        """`place`: `None` if proposals are not acted on."""
         self._context = context
         self._place = place
         self._options = options

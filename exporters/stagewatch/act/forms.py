@@ -1,4 +1,4 @@
-"""A proposal in the words of others: Slurm, NVSentinel, NVRx, Kubernetes.
+"""Formats a proposal for Slurm, NVSentinel, NVRx and Kubernetes.
 
 NVSentinel: the JSON of `HealthEvents` in its data-models/protobufs/health_event.proto.  NVRx: what
 a health check prints for `nvhcd`, by "Compatible service contract" of its fault tolerance guide.
@@ -17,15 +17,15 @@ from stagewatch.core.words import printable
 from stagewatch.judgement.hardware import SURE, Proposal
 
 PREFIX = "stagewatch: "
-"""What is ours begins so, and nothing else is undone."""
+"""The start of all our texts; nothing else is undone."""
 CONDITION = "StagewatchHardwareFault"
 _MOST_REASON, _MOST_MESSAGE = 300, 1000
 _UNUSUAL = re.compile(r"[^A-Za-z0-9 .,:;()/+_-]")
-"""Job names stand in it: no quote, no bracket, and no `=`, by which Slurm's text is read."""
+"""It contains job names: no quote, bracket or `=`, which would confuse Slurm's parser."""
 
 
 def reason(proposal: Proposal, case: str) -> str:
-    """One line for a drained node: why, how sure, until when that counts, and the case."""
+    """One line for a drained node: the reason, the confidence, when it expires, and the case."""
     until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(proposal.until))
     gpu = f" (GPU {proposal.uuid})" if proposal.uuid else ""
     told = f"{proposal.confidence}, until {until}, case {case}"
@@ -34,12 +34,12 @@ def reason(proposal: Proposal, case: str) -> str:
 
 
 def is_reason(line: str) -> bool:
-    """Whether it is such a line; health-check.sh begins its reasons in the same way."""
+    """Whether a text is such a line; health-check.sh starts its reasons in the same way."""
     return line.startswith(PREFIX) and f"; {SURE}, until " in line
 
 
 def tells_of(line: str, job_id: str) -> bool:
-    """Whether it holds such a line of that job."""
+    """Whether a text holds such a line for this job."""
     return PREFIX in line and f" of job {_UNUSUAL.sub('_', printable(job_id))} " in line
 
 
@@ -93,7 +93,7 @@ def nvrx(proposals: Sequence[Proposal], now: float) -> dict[str, Any]:
 def event(one: Proposal, case: str) -> dict[str, Any]:
     """A Kubernetes event of the node; `kubectl describe node` finds it by its name as uid.
 
-    Its own name is the same from every judge, so that the server takes one of them.
+    Every judge gives it the same name, so the server accepts only one of them.
     """
     when = utc(one.time)
     of = "\0".join((one.cluster, one.job_id, one.node, one.witness))
@@ -114,7 +114,7 @@ def event(one: Proposal, case: str) -> dict[str, Any]:
 
 
 def condition(why: str, witness: str, now: float, *, fault: bool) -> dict[str, Any]:
-    """A patch of a node's status: its condition, or that it has none of it any more."""
+    """A patch of a node's status that sets our condition, or clears it."""
     held = {"type": CONDITION, "status": str(fault), "reason": witness, "message": why}
     times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), utc(now))
     return {"status": {"conditions": [held | times]}}
@@ -126,7 +126,7 @@ def utc(seconds: float) -> str:
 
 
 def lines(one: Proposal, case: str) -> list[str]:
-    """For people."""
+    """A time for people."""
     gpu = f", GPU {one.uuid}" if one.uuid else ""
     return [
         f"{one.node}{gpu}: {one.confidence}, {one.component}: {one.why}",

@@ -23,7 +23,7 @@ from stagewatch.prometheus.failure import why_unanswered
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 10.0
 CONFLICT = 409
-"""What the server answers to an object whose name is taken."""
+"""The server's answer if the name of an object is taken."""
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _PATCH = "application/strategic-merge-patch+json"
 
@@ -33,12 +33,12 @@ class KubernetesSite:
     the status of nodes."""
 
     def __init__(self, url: str, account: Path = ACCOUNT) -> None:
-        """`account`: directory with the token of the account and who has signed for the server."""
+        """`account`: directory with the account's token and the server's CA certificate."""
         self._url = url.rstrip("/")
         self._account = account
 
     def taken(self, since: float) -> set[str]:
-        """Those that have had our condition since then."""
+        """The nodes that have had our condition since this time."""
         return {
             name
             for name, node in self._nodes().items()
@@ -46,24 +46,24 @@ class KubernetesSite:
         }
 
     def told(self, proposal: Proposal) -> bool:
-        """Whether its node's condition is of this job, or was when it was taken back."""
+        """Whether our condition on its node was set for this job, even if it is cleared now."""
         held = _conditions(self._nodes().get(proposal.node, {})).get(CONDITION, {})
         return tells_of(held.get("message", ""), proposal.job_id)
 
     def out(self, node: str) -> str:
-        """Why there is nothing to be marked."""
+        """Why the node cannot be marked."""
         nodes = self._nodes()
         if node not in nodes:
             return "Kubernetes knows no such node"
         return "it is marked already" if _held(nodes[node]) else ""
 
     def last(self, node: str) -> str:
-        """Whether no other takes pods; all nodes of the cluster count as one partition."""
+        """Whether no other node takes pods; the whole cluster counts as one partition."""
         others = [other for name, other in self._nodes().items() if name != node]
         return "" if any(map(_takes_pods, others)) else "it is the last node that takes pods"
 
     def comment(self, proposal: Proposal, case: str) -> None:
-        """Create an event of the node, unless another judge has."""
+        """Create an event for the node, unless another judge has done so."""
         path = "/api/v1/namespaces/default/events"
         self._call("POST", path, event(proposal, case), but=CONFLICT)
 
@@ -74,7 +74,7 @@ class KubernetesSite:
         self._set(proposal.node, condition(why, proposal.witness, time.time(), fault=True))
 
     def undo(self, node: str) -> list[str]:
-        """Set the condition back; events go by themselves."""
+        """Clear the condition; events expire by themselves."""
         held = _held(self._nodes().get(node, {}))
         if not held:
             return []
@@ -83,7 +83,7 @@ class KubernetesSite:
         return [f"{node} is marked no more"]
 
     def ours(self) -> list[str]:
-        """Those with our condition."""
+        """The nodes with our condition."""
         return sorted(name for name, node in self._nodes().items() if _held(node))
 
     def _set(self, node: str, patch: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class KubernetesSite:
     def _call(
         self, method: str, path: str, body: Any = None, kind: str = "application/json", but: int = 0
     ) -> Any:
-        """`but`: a status that is no failure either."""
+        """`but`: an error status that counts as success."""
         headers = {"Content-Type": kind}
         try:
             with contextlib.suppress(FileNotFoundError):  # `kubectl proxy` needs none
@@ -130,7 +130,7 @@ def _conditions(node: Any) -> dict[str, Any]:
 
 
 def _held(node: Any) -> Any:
-    """Our condition, where it holds."""
+    """Our condition of a node, if it is true."""
     ours = _conditions(node).get(CONDITION)
     return ours if ours and ours["status"] == "True" else None
 

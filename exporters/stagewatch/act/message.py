@@ -28,8 +28,7 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TEMPLATE = re.compile(r"[A-Za-z0-9_.+{}-]{1,64}@[A-Za-z0-9{}][A-Za-z0-9.{}-]{0,200}")
 
 Send = Callable[[str, str, str, str], object]
-"""Sends to a user of a job a subject and a line: user, job, subject, line.  Raises `SourceError`
-where that fails."""
+"""Sends a message to a user (user, job, subject, line).  Raises `SourceError` on failure."""
 
 
 def address_template(value: Any) -> str:
@@ -42,7 +41,7 @@ def address_template(value: Any) -> str:
 
 
 def is_user(name: str) -> bool:
-    """Whether it is a user's name that can stand in an address."""
+    """Whether a user's name can be part of an address."""
     return bool(_USER.fullmatch(name))
 
 
@@ -67,7 +66,7 @@ def by_mail(template: str, sender: str, server: tuple[str, int]) -> Send:
 
 
 def by_webhook(file: Path) -> Send:
-    """To the URL in a file, which is a secret.  Raises `ConfigError` where there is none."""
+    """To the URL in a file, since it is secret.  Raises `ConfigError` if the file has none."""
     try:
         url = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -98,7 +97,7 @@ def by_comment(comment_job: Callable[[str, str], object]) -> Send:
 
 
 def harmless(line: str) -> str:
-    """Text that stands in a code block of Slack or Mattermost and mentions nobody.
+    """Text for a code block of Slack or Mattermost that mentions nobody.
 
     https://docs.slack.dev/messaging/formatting-message-text/#escaping
     """

@@ -39,7 +39,7 @@ from stagewatch.judgement.watch import Judged, Look
 log = logging.getLogger(__name__)
 
 OVER_SECONDS = 60.0
-"""For how long a job must be in no trouble for that to be its end."""
+"""Seconds without trouble after which a job's trouble is over."""
 MOST_SHOWN = 256
 MOST_AT_ONCE = 16
 
@@ -89,22 +89,22 @@ class OwnerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What has been told of a job."""
+    """What its owner has been told about a job."""
 
     user: str
     since: float
-    """When it stood still; Unix seconds."""
+    """When it stopped; Unix seconds."""
     gpus: int
     ended: bool = False
-    """Whether its end has been told, too."""
+    """Whether the owner has also been told that it is over."""
 
     def cost(self, until: float) -> str:
-        """What that has cost."""
+        """What the trouble has cost."""
         return f"{self.gpus * max(0.0, until - self.since) / 3600:.1f} GPU-hours"
 
 
 class OwnerCollector(Collector):
-    """Tells owners.  `api`: whom to ask who that is."""
+    """Sends the messages.  `api`: Prometheus, which knows the owners."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class OwnerCollector(Collector):
         command: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`send`: the ways; none where nobody is told."""
+        """`send`: the ways to send; empty if nobody is told."""
         self._context = context
         self._api = api
         self._send = send
@@ -125,9 +125,9 @@ class OwnerCollector(Collector):
         self._began = clock()
         self._told: dict[JobKey, Told] = state.load(_read) or {} if send else {}
         self._over: dict[JobKey, float] = {}
-        """Since when a job that was told of is in no trouble."""
+        """Since when each job with a message has been without trouble."""
         self._sent: dict[JobKey, tuple[int, float]] = {}
-        """How many messages this judge has sent lately, and when the last."""
+        """The number of messages that this judge has sent lately, and the time of the last."""
         self._counts: Counter[str] = Counter()
 
     def collect(self) -> Samples:
@@ -137,7 +137,7 @@ class OwnerCollector(Collector):
         if look := fresh(self._context, now):
             new, due = self._new(look), self._due(look, now)
             judges = _judges(self._api) if new or due else []
-            if self._began in judges:  # else it is not scraped yet, and not known to the others
+            if self._began in judges:  # else it is not scraped yet, and unknown to the others
                 oldest = self._began == min(judges)
                 self._tell_of_new(self._api, look, new, oldest)
                 self._tell_of_ended(self._api, look, due, oldest)
@@ -173,7 +173,7 @@ class OwnerCollector(Collector):
                 self._to(key, told, f"Job {key[1]} stands still", line)
 
     def _due(self, look: Look, now: float) -> list[JobKey]:
-        """The jobs whose end is to be told."""
+        """The jobs whose trouble is over and whose owner must still be told."""
         over = [k for k, told in self._told.items() if not told.ended and k not in look.jobs]
         self._over = {key: self._over.get(key, now) for key in over}
         return [key for key, since in self._over.items() if now - since >= OVER_SECONDS]
@@ -201,7 +201,7 @@ class OwnerCollector(Collector):
         self._state.save({"\0".join(k): asdict(one) for k, one in self._told.items()})
 
     def _to(self, key: JobKey, told: Told, subject: str, line: str) -> None:
-        if not self._state.ok:  # it would be sent again after a restart
+        if not self._state.ok:  # a restart would send it again
             self._counts["failed"] += 1
             return
         self._sent[key] = 1 + told.ended, self._clock()
@@ -215,18 +215,18 @@ class OwnerCollector(Collector):
 
 
 def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, str]:
-    """The users of jobs, as the Slurm agent tells them."""
+    """The users of jobs, from the Slurm agent's metrics."""
     found = api.query(f"job:slurm_owner:info{{{chosen(keys)}}}", at)
     return {job_key(one.labels): one.labels.get("user", "") for one in found}
 
 
 def _judges(api: Queries) -> list[float]:
-    """When each of the judges that tell owners now began to."""
+    """When each of the judges that tell owners started."""
     return [one.value for one in api.query(SINCE.name)]
 
 
 def _heard(api: Queries, keys: Sequence[JobKey]) -> Mapping[JobKey, float]:
-    """How many messages any judge has sent of jobs."""
+    """The number of messages that all judges have sent, by job."""
     asked = f"max_over_time({TOLD.name}{{{chosen(keys)}}}[{REMEMBERED_SECONDS:.0f}s])"
     found: dict[JobKey, float] = {}
     for one in api.query(asked):
@@ -242,7 +242,7 @@ def _told(user: str, job: Judged, now: float) -> Told:
 
 
 def _headline(job: Judged) -> tuple[str, str]:
-    """What the status page says of it, and the node of the first rank at fault."""
+    """The status page's words for a job, and the node of the first rank at fault."""
     verdicts = [state.verdict for state in job.states]
     told = findings_of(verdicts, [rank for one in verdicts for rank in one.ranks])
     nodes = [rank.node for one in verdicts for rank in one.culprits]

@@ -1,4 +1,4 @@
-"""Takes a node out at a site, Slurm or Kubernetes, where all the limits allow it."""
+"""Takes a node out of Slurm or Kubernetes, if all limits allow it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ HOUR_SECONDS = 3600.0
 
 
 class Refused(StagewatchError):
-    """A limit keeps a node from being taken out."""
+    """A limit forbids taking a node out."""
 
 
 class Site(Protocol):
-    """Where nodes are marked and taken out.  Each call raises `SourceError` where it fails."""
+    """A place where nodes are marked and taken out.  Every call raises `SourceError` on failure."""
 
     def taken(self, since: float) -> set[str]:
-        """The nodes that were taken out in this way since a Unix time, and still are."""
+        """The nodes that were taken out by us since a Unix time, and still are."""
 
     def told(self, proposal: Proposal) -> bool:
-        """Whether its node has been taken out for its job, by whomever; even if it is back."""
+        """Whether its node has been taken out for its job by anybody, even if it is back now."""
 
     def out(self, node: str) -> str:
-        """Why it cannot be taken out: nobody knows it, or it is out; or empty."""
+        """Why a node cannot be taken out (unknown, or out already); empty if it can."""
 
     def last(self, node: str) -> str:
-        """What it is the last of that takes jobs, whether it is out or not; or empty."""
+        """The partition whose last working node this is, whether it is out or not; else empty."""
 
     def comment(self, proposal: Proposal, case: str) -> None:
         """Write the proposal at its node."""
@@ -41,15 +41,15 @@ class Site(Protocol):
         """Take its node out."""
 
     def undo(self, node: str) -> list[str]:
-        """Take back what was done to a node here, and nothing else; says what."""
+        """Undo only what we did to a node, and return what that was."""
 
     def ours(self) -> list[str]:
-        """All nodes that are marked or taken out in this way."""
+        """All nodes that we have marked or taken out."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteOptions:
-    """Where and how often nodes are taken out."""
+    """Options: where and how often nodes are taken out."""
 
     on: str = option(
         "slurm",
@@ -90,10 +90,11 @@ def act(
     *,
     also: Collection[str] = (),
 ) -> None:
-    """Comment on the node of a proposal, or drain it.  Raises `Refused` with the limit that keeps
-    it from that, and `SourceError` where the site fails.
+    """Comment on the node of a proposal, or drain it.
 
-    `also`: nodes that were taken out within the hour, whatever has become of them since.
+    Raises `Refused` with the limit that forbids it, and `SourceError` if the site fails.
+
+    `also`: more nodes that were taken out within the hour, even if they are back.
     """
     node = proposal.node
     if proposal.confidence != SURE:

@@ -1,4 +1,4 @@
-"""Marks and drains nodes of Slurm by scontrol; what its nodes say is all that is remembered."""
+"""Marks and drains nodes with scontrol; it remembers nothing but what Slurm shows of the nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 30.0
 REMEMBERED_SECONDS = 7 * 86_400.0
 """How far back accounting is asked for nodes that were taken out."""
 NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-"""One node, and no list of them."""
+"""The name of one node, not a list."""
 _JOB = re.compile(r"\d{1,10}(_\d{1,10})?")
 _COMMENT = re.compile(r"(?:^| )\s*Comment=(.*?)(?= [A-Z]\w*=|$)", re.MULTILINE)
 
@@ -31,7 +31,7 @@ class SlurmSite:
         self._runner = slurm_runner()
 
     def taken(self, since: float) -> set[str]:
-        """Those that have been drained for a reason of ours since then."""
+        """The nodes drained with a reason of ours since this time."""
         return {
             node.name
             for node in self._nodes().values()
@@ -39,7 +39,7 @@ class SlurmSite:
         }
 
     def told(self, proposal: Proposal) -> bool:
-        """Whether its node is drained for its job, or was, as far as accounting tells."""
+        """Whether its node is drained for its job, or was, according to accounting."""
         node = self._nodes().get(proposal.node)
         reasons = [node.reason] if node and _drained_here(node) else []
         with contextlib.suppress(SourceError, NoData):
@@ -58,7 +58,7 @@ class SlurmSite:
         return ""
 
     def last(self, node: str) -> str:
-        """The partition of which no other node takes jobs."""
+        """The partition in which no other node takes jobs."""
         nodes = self._nodes()
         for partition in nodes[node].partitions:
             if not any(
@@ -81,12 +81,12 @@ class SlurmSite:
         self._comment("job", job_id, line)
 
     def drain(self, proposal: Proposal, case: str) -> None:
-        """Drain its node: what runs there goes on."""
+        """Drain its node; running jobs continue."""
         why = reason(proposal, case)
         self._update("node", _one_node(proposal.node), "state=drain", f"reason={why}")
 
     def undo(self, node: str) -> list[str]:
-        """Resume a node that is drained for a reason of ours, and remove a comment of ours."""
+        """Resume a node that is drained with a reason of ours, and remove our comment."""
         said = []
         mine = self._nodes().get(node)
         if mine is None:
@@ -102,7 +102,7 @@ class SlurmSite:
         return said
 
     def ours(self) -> list[str]:
-        """Those that are drained for a reason of ours; a comment takes no node out."""
+        """The nodes drained with a reason of ours; a comment does not count."""
         return sorted(node.name for node in self._nodes().values() if _drained_here(node))
 
     def _nodes(self) -> dict[str, Node]:

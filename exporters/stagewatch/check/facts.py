@@ -109,7 +109,7 @@ class Facts:
     mounts: dict[str, str] = field(default_factory=dict)
     """The problem of each directory that must be mounted; empty where there is none."""
     lemon: str = ""
-    """Why this node is a lemon, or why that cannot be told; empty where it is none."""
+    """Why this node is a lemon, or why that is unknown; empty if it is none."""
     problem: str = ""
     """Why the agent gave no facts, where it did not."""
 
@@ -152,7 +152,7 @@ def gather(
 
 
 def _lemon(reader: Reader, node: str, limit: float) -> str:
-    """What a file of lemons tells of this node."""
+    """What a file of lemons says about this node."""
     name = node or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
     try:
         reason = reader.reason(name, limit)
@@ -164,7 +164,7 @@ def _lemon(reader: Reader, node: str, limit: float) -> str:
 
 
 def agent_users(name: str, records: Path = Path(DEFAULT_DIRECTORY)) -> set[int]:
-    """Who may be this node's agent: root, whoever asks, and `name`.
+    """Users who may run this node's agent: root, the caller, and `name`.
 
     If none is given, that is the user to whom root has given the directory of records, as the
     installer and the image's entry point do.  Raises `ConfigError` where there is no such user.

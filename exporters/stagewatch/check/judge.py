@@ -113,7 +113,7 @@ def _released(series: Series) -> bool:
 
 
 def _asked(series: Series) -> bool:
-    """Whether the agent's GPU collector has finished a round, in whatever way."""
+    """Whether the agent's GPU collector has finished a round, successful or not."""
     names = ("stagewatch_collector_success", "stagewatch_collector_no_data")
     return any(series(name, collector="gpu") for name in names)
 

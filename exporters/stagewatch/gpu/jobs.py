@@ -87,7 +87,7 @@ def _as_written(job: PrologJob) -> Job:
 
 
 def from_cgroup(cgroup: CgroupJob, environs: Environs) -> Job | None:
-    """A job by its processes and its device list; None if neither shows its number.
+    """A job by its processes; None if neither they nor the cgroup show its number.
 
     The cgroup is trustworthy, the environment is not: a process that names a different job from its
     cgroup is ignored.
@@ -106,11 +106,7 @@ def from_cgroup(cgroup: CgroupJob, environs: Environs) -> Job | None:
         job.uuids |= devices
         if not devices:
             job.minors |= _numbers(environ, step)
-    if not job.job_id:
-        return None
-    if not job.placed:
-        job.minors |= cgroup.minors()
-    return job
+    return job if job.job_id else None
 
 
 def _job_id(variables: Mapping[str, str]) -> str:

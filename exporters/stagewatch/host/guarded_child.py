@@ -34,7 +34,7 @@ MAX_DESCRIPTORS = 65_536
 """Descriptors looked at of one process."""
 
 Read = tuple[int, str | None]
-"""Process, and content, of which each byte is a character: empty of a process that is gone,
+"""Process, and content with one character per byte: empty for a process that is gone,
 None where it may not be read."""
 
 

@@ -122,7 +122,7 @@ class Patience:
 
 
 _here = threading.local()
-"""In a thread that asks: `process`, of which it reads."""
+"""In a thread that asks: `process`, whose files it reads."""
 
 
 def _answer(process: str, read: Callable[[], T]) -> T:

@@ -19,7 +19,6 @@ from stagewatch.kernel_log.lines import (
     NfsLine,
     OomCause,
     OomKill,
-    OomScope,
     parse_identity,
     parse_nfs,
     parse_oom,
@@ -34,7 +33,7 @@ K = TypeVar("K")
 XID = ("gpu", "uuid", "pci_bus_id", "xid", "severity")
 XID_ERRORS = counter(
     "gpu_xid_errors_total",
-    "GPU errors since boot, from NVML events and the kernel log, each counted once.",
+    "GPU errors since boot, from the kernel log, each counted once.",
     XID,
 )
 XID_LAST = gauge(
@@ -80,7 +79,7 @@ NFS_SINCE = gauge(
 )
 READABLE = gauge(
     "stagewatch_kmsg_readable",
-    "1 if the kernel log can be read; without it, GPU errors come from NVML events alone.",
+    "1 if the kernel log can be read; without it nobody sees GPU errors and OOM kills.",
 )
 SAVE_SECONDS = 10.0
 MAX_VICTIMS = 500
@@ -185,7 +184,7 @@ def _note(counts: dict[K, Count], key: K, when: float, most: int) -> None:
 
 
 class KmsgCollector(Collector):
-    """Follows the kernel log and counts; also exports GPU errors from NVML's events."""
+    """Follows the kernel log and counts."""
 
     def __init__(
         self,
@@ -205,11 +204,11 @@ class KmsgCollector(Collector):
         self._from_user_space = from_user_space
         self._clock = clock
         self._pids: OrderedDict[int, RankKey] = OrderedDict()
-        self._scope = OomScope()
         self._causes: OrderedDict[int, str] = OrderedDict()
         kept = self._file.load(load) if self._file is not None else None
         # State of an earlier boot is of no use: the log begins again, and so do the counters.
         self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
+        self._readable = False
         self._saved_at = float("-inf")
         log.last = self._state.sequence
         xids.restore(self._state.xids)
@@ -221,9 +220,9 @@ class KmsgCollector(Collector):
             for record in self._log.read():
                 if record.facility == 0 or self._from_user_space:
                     self._heed(record)
-            self._xids.log_is_read = True
+            self._readable = True
         except SourceError:
-            self._xids.log_is_read = False
+            self._readable = False
         self._save()
         return self._samples()
 
@@ -257,26 +256,20 @@ class KmsgCollector(Collector):
             bus, uuid = identity
             self._xids.identify(bus, "", uuid)
         elif (line := parse_xid(record.text)) is not None:
-            source: Source = "text" if line.plain else "kmsg"
+            source: Source = "text" if line.plain else "number"
             self._xids.note(source, line.bus, line.xid, record.time, nonfatal=line.nonfatal)
 
-    def _oom(self, line: OomCause | OomScope | OomKill, when: float) -> None:
-        if isinstance(line, OomScope):
-            before = self._scope
-            self._scope = OomScope(line.scope or before.scope, line.cgroup or before.cgroup)
-            return
+    def _oom(self, line: OomCause | OomKill, when: float) -> None:
         if isinstance(line, OomCause):
             self._causes[line.pid] = line.cgroup
             while len(self._causes) > MAX_VICTIMS:
                 self._causes.popitem(last=False)
             return
         job_id, role, rank = self._pids.get(line.pid, ("", "", ""))
-        group = self._causes.pop(line.pid, "") or self._scope.cgroup
-        if not job_id and (cgroup := parse_slurm_cgroup(group)):
+        cgroup = parse_slurm_cgroup(self._causes.pop(line.pid, ""))
+        if not job_id and cgroup:
             job_id = cgroup.job_id
-        scope = line.scope or self._scope.scope or "system"
-        self._scope = OomScope()
-        _note(self._state.kills, (scope, job_id, role, rank), when, MAX_VICTIMS)
+        _note(self._state.kills, (line.scope, job_id, role, rank), when, MAX_VICTIMS)
 
     def _nfs(self, line: NfsLine, when: float) -> None:
         """Note a line; the kernel writes one for every mount of the server."""
@@ -294,7 +287,7 @@ class KmsgCollector(Collector):
 
     def _samples(self) -> Samples:
         out = Samples()
-        out.add(READABLE, int(self._xids.log_is_read))
+        out.add(READABLE, int(self._readable))
         for seen in self._xids:
             known = meaning(seen.xid)
             key = (*self._xids.identity(seen.bus), seen.bus, seen.xid, seen.severity)

@@ -78,11 +78,8 @@ _CONSTRAINT = re.compile(
     r"oom-kill:constraint=CONSTRAINT_(\w+),.*?(?:,task_memcg=([^,]*))?,task=.*?,pid=(\d{1,10}),uid="
 )
 _KILLED = re.compile(
-    r"(?:(Memory cgroup out of memory|Out of memory)[^:]*: )?Killed process (\d{1,10})\b"
+    r"(Memory cgroup out of memory|Out of memory)[^:]*: Killed process (\d{1,10})\b"
 )
-# Before Linux 5.0 (and in RHEL 7 and 8) scope and group have lines of their own.
-_CHOSEN = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Kill process \d+ ")
-_TASK_IN = re.compile(r"Task in (\S+) killed as a result of limit of ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,49 +91,25 @@ class OomCause:
 
 
 @dataclass(frozen=True, slots=True)
-class OomScope:
-    """The line of older kernels before a kill: its scope, or the group of the process."""
-
-    scope: str = ""
-    cgroup: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class OomKill:
-    """A process that was killed.
-
-    `scope` is cgroup (its own limit) or system; empty if an `OomScope` before it has it.
-    """
+    """A process that was killed.  `scope` is cgroup (its own limit) or system."""
 
     pid: int
     scope: str
 
 
-def parse_oom(text: str) -> OomCause | OomScope | OomKill | None:
-    """An out-of-memory kill, or its cause, which the kernel writes before it.
-
-    Until Linux 5.0 (mm/oom_kill.c) the child of the chosen process may be killed instead: only the
-    line with `Killed process` names the victim.
-    """
+def parse_oom(text: str) -> OomCause | OomKill | None:
+    """An out-of-memory kill, or its cause, which the kernel writes before it (since Linux 5.0)."""
     if match := _CONSTRAINT.match(text):
         return OomCause(int(match[3]), match[2] or "")
     if match := _KILLED.match(text):
-        return OomKill(int(match[2]), _scope(match[1]))
-    if match := _CHOSEN.match(text):
-        return OomScope(scope=_scope(match[1]))
-    if match := _TASK_IN.match(text):
-        return OomScope(cgroup=match[1])
+        return OomKill(int(match[2]), "cgroup" if match[1].startswith("Memory") else "system")
     return None
-
-
-def _scope(words: str | None) -> str:
-    return "" if words is None else "cgroup" if words.startswith("Memory") else "system"
 
 
 _NFS = re.compile(
     r"(?:nfs|lockd): server (\S{1,255}) (OK|not responding, (?:still trying|timed out))"
 )
-_RECLAIM = re.compile(r"(?:NFS|lockd).{0,40}[Ll]ock reclaim failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +124,3 @@ def parse_nfs(text: str) -> NfsLine | None:
     """The NFS server that a line is about."""
     match = _NFS.match(text)
     return NfsLine(match[1], match[2] == "OK") if match else None
-
-
-def is_lock_reclaim_failure(text: str) -> bool:
-    """Whether the line says that locks were lost after an NFS server came back."""
-    return _RECLAIM.search(text) is not None

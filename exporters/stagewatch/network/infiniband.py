@@ -140,7 +140,7 @@ def _rate(port: Path) -> float | None:
 
 
 def _kind(device: Path, port: Path) -> tuple[str, ...]:
-    """What ports that should be as fast as each other have in common."""
+    """What ports that should be equally fast have in common."""
     model = _text(device / "hca_type")
     if not model:
         with contextlib.suppress(OSError):

@@ -148,7 +148,7 @@ def _all_reduce(
     if len(gpus) == 1:
         return Result("all_reduce", "", Level.SKIPPED, "there is one GPU")
     found = meet(python, len(gpus), options.seconds, deadline)
-    # A rank that fails leaves the others waiting; else the slowest counts, and all must be right.
+    # After a failed rank the others wait; otherwise the slowest counts and all must be right.
     worst: Found = next((each for each in found if "error" in each), {}) or next(
         (each for each in found if "value" not in each), {}
     )
@@ -161,7 +161,7 @@ def _all_reduce(
 
 
 def _lacking(there: Found, options: QualifyOptions) -> str:
-    """Why GPUs cannot be measured; empty where they can, or where the CPU is meant."""
+    """Why GPUs cannot be measured; empty if they can, or if the CPU is wanted."""
     if "missing" in there:
         return f"{there['missing']} is not installed: --python names a Python that has PyTorch"
     if "late" in there:
@@ -177,7 +177,7 @@ def _lacking(there: Found, options: QualifyOptions) -> str:
 
 
 def clock() -> Result:
-    """Whether the kernel calls its clock synchronised, and by how much it may be off."""
+    """Whether the kernel says its clock is synchronised, and its largest error."""
     try:
         _, offset, _, status = adjtimex()
     except OSError as error:
@@ -195,7 +195,7 @@ def _cpu() -> str:
 
 
 def line(result: Result) -> str:
-    """A part in a line."""
+    """One line about a part."""
     told = []
     if result.value is not None:
         told.append(_figure(result.part, result.value))

@@ -11,13 +11,13 @@ from stagewatch.qualify.measure import Found
 from stagewatch.qualify.past import Past
 
 OF_PAST = (0.9, 0.75)
-"""Shares of its past below which a figure is a warning, and below which the part fails."""
+"""Shares of its past below which a figure is a warning, or a failure."""
 OF_PEAK = {"memory": (0.7, 0.5), "product": (0.5, 0.3)}
-"""The same of its model's peak."""
+"""The same for its model's peak."""
 
 
 class Level(IntEnum):
-    """What came of a part."""
+    """The outcome of a part."""
 
     SKIPPED = 0
     PASS = 1
@@ -27,7 +27,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A part on a device: the figure, what it was held against, and why it is no pass."""
+    """A part on a device: the figure, its reference, and why it has not passed."""
 
     part: str
     device: str
@@ -45,7 +45,7 @@ class Result:
 def judged(
     part: str, device: str, series: str, found: Found, past: Past, peak: float | None = None
 ) -> Result:  # fmt: skip
-    """What comes of what a worker found."""
+    """The verdict on a worker's results."""
     if "skipped" in found:
         return Result(part, device, Level.SKIPPED, str(found["skipped"]))
     if "late" in found:
@@ -69,5 +69,5 @@ def judged(
 
 
 def verdict(results: Iterable[Result]) -> Level:
-    """The worst; nothing but skipped parts is no pass."""
+    """The worst outcome; if all parts were skipped, that is no pass."""
     return max((result.level for result in results), default=Level.SKIPPED)

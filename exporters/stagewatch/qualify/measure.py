@@ -23,11 +23,11 @@ STORAGE = "from stagewatch.qualify.storage import main; main()"
 MAX_OUTPUT = 1 << 20
 
 Found = dict[str, Any]
-"""What a worker found, as its functions say; or an `error`, or `late`."""
+"""A worker's results, see its functions; or an `error`, or `late`."""
 
 
 class Deadline:
-    """The time by which all is over."""
+    """The time at which everything must have ended."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -41,7 +41,7 @@ class Deadline:
 def ask(
     python: str, part: str, arguments: Sequence[Mapping[str, Any]], deadline: Deadline
 ) -> list[Found]:
-    """What workers find that run beside each other, one for each of the arguments."""
+    """The results of workers that run at the same time, one for each of the arguments."""
     begin = [python, str(WORKER)] if part != "storage" else [sys.executable, "-c", STORAGE]
     with contextlib.ExitStack() as stack:
         started = []
@@ -52,7 +52,7 @@ def ask(
 
 
 def meet(python: str, gpus: int, seconds: float, deadline: Deadline) -> list[Found]:
-    """An all-reduce of all GPUs, or of two processes where there is none."""
+    """An all-reduce of all GPUs, or of two processes if there is none."""
     ranks = gpus or 2
     with tempfile.TemporaryDirectory(prefix="stagewatch-") as directory:
         arguments = [
@@ -83,7 +83,7 @@ def _answer(process: subprocess.Popen[bytes] | str, output: Any, deadline: Deadl
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.2)  # what the kernel holds is left behind
+            process.wait(0.2)  # a process stuck in the kernel is left behind
         return {"late": True}
     output.seek(0)
     lines = output.read(MAX_OUTPUT).decode(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""The figures of earlier runs: a small file, which may come back damaged or from somebody else."""
+"""The figures of earlier runs: a small file, which may be damaged or written by somebody else."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from stagewatch.core.state_file import StateFile, real, text
 
 MAX_SERIES = 256
 KEPT = 20
-"""Figures of a series, the latest."""
+"""Latest figures that a series keeps."""
 
 LEAST = 3
-"""Figures that make a past."""
+"""Figures that a past needs."""
 
 MAX_FIGURE = 1e18
 
 
 class Past:
-    """What a node's devices did before; only what passed is added."""
+    """Earlier figures of a node's devices, from parts that passed."""
 
     def __init__(self, file: Path) -> None:
         self._file = StateFile(file, lost="its past begins anew", make_directory=True)
         self._series: dict[str, list[float]] = self._file.load(_read) or {}
 
     def usual(self, series: str) -> tuple[float, int] | None:
-        """The median of what was before, and of how many; none of fewer than three."""
+        """The median of earlier figures and their number; `None` if there are fewer than three."""
         values = self._series.get(series, [])
         return (median(values), len(values)) if len(values) >= LEAST else None
 
     def add(self, found: Mapping[str, float]) -> bool:
-        """Add figures, and write the file; whether that was possible."""
+        """Add figures and write the file; returns whether that worked."""
         for series, value in found.items():
             before = self._series.pop(series, [])
             self._series[series] = [*before, value][-KEPT:]

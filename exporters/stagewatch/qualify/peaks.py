@@ -32,7 +32,7 @@ _GIGABYTES = {
 
 
 def peaks(name: str) -> dict[str, float]:
-    """Peaks by part of a GPU by its driver's name; none of a part of a GPU (MIG), or unknown."""
+    """Peaks by part of the test, for a GPU's name; empty for MIG devices and unknown GPUs."""
     if "mig" in name.lower():
         return {}
     model, words = gpu_type(name), name.lower().split()

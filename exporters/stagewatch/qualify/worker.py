@@ -1,7 +1,7 @@
 """Measures one thing on one device and prints a line of JSON: run as a file, by any Python.
 
-It needs the standard library, and PyTorch for all but `storage`.  Nothing of stagewatch but what
-the command imports itself is needed, since PyTorch mostly lives in another environment.
+It needs the standard library, and PyTorch for all parts but `storage`.  It must not need
+stagewatch, since PyTorch is usually installed in another environment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _device(arguments: Found) -> Any:
 
 
 def _best(work: Callable[[], object], arguments: Found) -> float:
-    """The shortest time of a call, seconds, of at least three within some time after a first."""
+    """The shortest of at least three calls after a first, in seconds."""
     import torch
 
     def once() -> float:
@@ -116,8 +116,8 @@ def all_reduce(arguments: Found) -> Found:
 
 
 def main() -> None:
-    """Measure what the arguments ask for; an exception is an answer."""
-    sys.path.remove(str(Path(__file__).parent))  # PyTorch's imports are not to find our files
+    """Measure what the arguments ask for; an exception is a result."""
+    sys.path.remove(str(Path(__file__).parent))  # PyTorch's imports must not find our files
     part, arguments = sys.argv[1], json.loads(sys.argv[2])
     functions = {each.__name__: each for each in (devices, memory, product, all_reduce)}
     try:

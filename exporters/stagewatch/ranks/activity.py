@@ -57,7 +57,7 @@ STORAGE_WAIT = gauge(
     RANK_LABELS,
 )
 STORAGE_WAIT_SECONDS = 10.0
-"""Shorter waits come and go in a healthy job."""
+"""Shorter waits are usual in a healthy job."""
 DEVICE = gauge(
     "rl_rank_device_state",
     "1 for what the rank's GPU does, in the mean of 10 s: works (its tensor cores or memory are "
@@ -82,7 +82,7 @@ class RanksCollector(Collector):
         clock: Callable[[], float] = time.monotonic,
         device: Callable[[str], str] = lambda uuid: "",
     ) -> None:
-        """`device` says what a GPU does, by its UUID."""
+        """`device` returns what a GPU does, by its UUID."""
         self._ranks = ranks
         self._proc = proc
         self._clock = clock
@@ -107,7 +107,7 @@ class RanksCollector(Collector):
         return out
 
     def _look(self, rank: Rank) -> _Look | None:
-        """One look at a rank; `None` where it is hidden from us or has just ended."""
+        """One look at a rank; `None` if it is hidden from us or has just ended."""
         if rank.life is Life.GONE:
             return None
         process = self._proc.stat(rank.pid)

@@ -1,4 +1,4 @@
-"""Whether every rank of the node can be found: room for records, and processes that stay unread."""
+"""Whether all ranks of the node can be found: room for records, and unreadable processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DENIED = gauge(
 
 
 class CensusCollector(Collector):
-    """Shows what may keep ranks from being found."""
+    """Shows what may hide ranks from us."""
 
     def __init__(self, ranks: RankDirectory) -> None:
         self._ranks = ranks

@@ -21,9 +21,9 @@ from stagewatch.ranks.records import Life, RankRecord, Recording
 from stagewatch.record import DEFAULT_DIRECTORY, FILE_SIZE
 
 MAX_SHARE = 0.2
-"""Share of a core that looking may cost; it is done less often where full records are many."""
+"""Share of a core that looks may cost; they are rarer if there are many full records."""
 MAX_WAIT = 6
-"""Times `fresh_for` after which there is another look, whatever it costs."""
+"""Multiple of `fresh_for` after which there is another look, whatever it costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Census:
     records: tuple[RankRecord, ...] = ()
     """Every record, those with a successor included."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """How many files of the record directory were passed over, by reason."""
+    """The number of skipped files of the record directory, by reason."""
     unreadable: SourceError | None = None
-    """Why the record directory cannot be read, if so; `ranks` then come from environments alone."""
+    """Why the record directory cannot be read; `ranks` then come from environments alone."""
     available_bytes: int | None = None
-    """Room for further records, which each take `FILE_SIZE`; `None` where it is not known."""
+    """Room for further records of `FILE_SIZE` each; `None` if unknown."""
     unread: frozenset[int] | None = None
     """Processes that may be ranks, but whose environment does not answer; `None` without a scan."""
     denied: frozenset[int] = frozenset()
@@ -69,7 +69,7 @@ class RankDirectory:
         cpu_clock: Callable[[], float] = time.thread_time,
         gpu_of: Callable[[int], str] = lambda pid: "",
     ) -> None:
-        """`gpu_of` says which GPU a process has, for ranks that do not tell."""
+        """`gpu_of` returns the GPU of a process, for ranks that do not record it."""
         self._records = records
         self._scan = scan
         self._fresh_for = fresh_for
@@ -80,30 +80,30 @@ class RankDirectory:
         self._census = Census()
         self._gpu_of = gpu_of
         self._gpus: dict[tuple[int, int | None], str] = {}
-        """What it has said of the processes of ranks; it forgets those that have ended."""
+        """Its answers by process; ended processes are forgotten."""
         self._succeeded: set[str] = set()
         """Names of dead records whose rank has since begun again, perhaps under another number."""
 
     def look(self) -> Census:
-        """The ranks there are.  Raises `SourceError` where the record directory cannot be read."""
+        """The current ranks.  Raises `SourceError` if the record directory cannot be read."""
         census = self._fresh()
         if census.unreadable is not None:
             raise SourceError(str(census.unreadable)) from census.unreadable
         return census
 
     def ranks(self) -> tuple[Rank, ...]:
-        """Every rank there is; only those of the environment where records cannot be read.
+        """All current ranks; if records cannot be read, only those found by their environment.
 
         For collectors of another subject, which attribute what they show to ranks.
         """
         return self._fresh().ranks
 
     def over_quota(self) -> Mapping[int, int]:
-        """Bytes in the record directory by user, of those with more than they should."""
+        """Bytes in the record directory by user, for users with too many."""
         return self._records.over_quota()
 
     def recording(self, record: RankRecord) -> Recording | None:
-        """A copy of a record of the latest census, with its events; None once it is forgotten.
+        """A copy of a record of the latest census, with its events; `None` once it is forgotten.
 
         It takes some tens of microseconds; a rank that writes meanwhile is not held up.
         """
@@ -159,8 +159,8 @@ class RankDirectory:
     def _latest(self, records: list[RankRecord]) -> list[RankRecord]:
         """One record per (job, role, rank): the living before the dead, then the newest.
 
-        A dead record that gave way to a successor stays out for good, even once the successor has
-        ended.  So does one whose number a smaller world, begun since, does not have.
+        A dead record with a successor stays out for good, even once the successor has ended.  So
+        does one whose number does not exist in a smaller world that began later.
         """
         self._succeeded &= {record.name for record in records}
         self._succeeded |= set(_outnumbered(records))

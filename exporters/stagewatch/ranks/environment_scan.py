@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SCAN_SECONDS = 5.0
 """How often the scan looks for new processes."""
 RESCAN_SECONDS = 60.0
-"""How often the scan reads every process again: exec changes the environment of a process."""
+"""How often the scan rereads all processes: exec changes the environment of a process."""
 GIVE_UP_SECONDS = 60.0
 """How long a scan may take before another is begun."""
 PATIENCE_SECONDS = 5.0
@@ -80,20 +80,20 @@ class EnvironmentScan:
         self._seen: set[int] = set()
         self._denied: frozenset[int] = frozenset()
         self._candidates: dict[int, _Candidate] = {}
-        """Those of the last scan that has ended; replaced as a whole."""
+        """The ranks of the last finished scan; always replaced as a whole."""
         self._scanned_at = float("-inf")
         self._rescanned_at = float("-inf")
         self._chosen: tuple[object, list[Rank]] = None, []
-        """The last choice and what it was based on: walking up to ancestors is most of the work."""
+        """The last choice and its basis: walking up to ancestors is most of the work."""
 
     @property
     def blocked(self) -> frozenset[int]:
-        """The processes that do not let their environment, or anything else, be read."""
+        """The processes whose files, such as the environment, cannot be read in time."""
         return self._files.blocked("environ") | self._proc.silent()
 
     @property
     def denied(self) -> frozenset[int]:
-        """The processes that we may not read, and that may be ranks therefore."""
+        """The processes that we may not read, so that they may be ranks."""
         return self._denied
 
     def ranks(self, recorded: Iterable[int]) -> list[Rank]:
@@ -104,7 +104,7 @@ class EnvironmentScan:
         owners = set(recorded)
         self._begin(owners)
         candidates = self._candidates
-        # Of a rank with a record, the record tells its end.
+        # The end of a rank with a record is in its record.
         running = (candidates.keys() & owners) | self._running(candidates, owners)
         basis = candidates, owners, running
         if basis != self._chosen[0]:
@@ -112,7 +112,7 @@ class EnvironmentScan:
         return self._chosen[1]
 
     def _begin(self, recorded: set[int]) -> None:
-        """Start a scan where one is due and none under way."""
+        """Start a scan if one is due and none is running."""
         now = self._clock()
         under_way = not self._done.is_set() and now - self._scanned_at < GIVE_UP_SECONDS
         if not under_way and now - self._scanned_at >= SCAN_SECONDS:
@@ -121,7 +121,7 @@ class EnvironmentScan:
                 self._rescanned_at = now
                 self._seen = set()
             self._done = threading.Event()
-            try:  # not Thread.start, which may wait for ever where memory is short
+            try:  # not Thread.start, which may wait for ever if memory is short
                 _thread.start_new_thread(self._try, (recorded, self._done))
             except RuntimeError as error:  # the limit of threads
                 self._done.set()
@@ -250,7 +250,7 @@ class EnvironmentScan:
 
 
 def denied(proc: Procfs, read: Mapping[int, bytes | None]) -> frozenset[int]:
-    """Of processes whose environment was to be read, those of other users that may not be."""
+    """The processes of other users among these whose environment we may not read."""
     stats = proc.stats(pid for pid, environ in read.items() if environ is None)
     return frozenset(pid for pid, stat in stats.items() if _KERNEL not in (pid, stat.parent))
 

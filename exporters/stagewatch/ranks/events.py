@@ -32,14 +32,14 @@ class Kind(Enum):
     COLLECTIVE = layout.E_COLLECTIVE
     """The rank entered a collective, a send or a receive."""
     WAIT = layout.E_WAIT
-    """The rank began to wait for one that it had entered before."""
+    """The rank began to wait for a collective that it had entered before."""
     LEFT = layout.E_LEFT
     """The rank left a collective, or the wait for one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event; what does not belong to its kind is empty or `None`."""
+    """One event; fields that its kind does not have are empty or `None`."""
 
     kind: Kind
     boot_ns: int
@@ -51,7 +51,7 @@ class Event:
     """The substage, the type of the exception, or the name of the scalar or the group."""
     step: int | None = None
     began_ns: int | None = None
-    """When what ends here was entered."""
+    """The entry into what ends here."""
     op: str = ""
     peer: int | None = None
     """Global rank that a send or receive is with."""
@@ -97,7 +97,7 @@ def parse_events(
 
 
 class _Reader:
-    """Reads entries, the newest first, so that the names of groups are those of their time."""
+    """Reads entries, newest first, so that groups get the names of their time."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw

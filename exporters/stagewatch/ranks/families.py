@@ -17,7 +17,7 @@ from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.records import Life
 
 MAX_SHARE = 0.005
-"""Share of a core that looking may cost; it is done less often where processes are many."""
+"""Share of a core that looks may cost; they are rarer if there are many processes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from stagewatch.ranks.model import RankKey
 from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 
 MAX_PORTS = 16
-"""Ports shown of one rank and side; connections of all other ports are added up."""
+"""Ports shown for one rank and side; connections of all other ports are added up."""
 MAX_EPHEMERAL_PORTS = 8
 """How many of them may be from the kernel's ephemeral range: NCCL alone opens dozens."""
 EPHEMERAL_FROM = 32_768
@@ -75,7 +75,7 @@ class FlowTotals:
         self._seen_connections: set[int] = set()
 
     def update(self, key: RankKey, sockets: Sequence[TcpSocket]) -> Mapping[FlowKey, Flow]:
-        """The flows of a rank from its sockets, those without a connection at present included."""
+        """The flows of a rank from its sockets, also flows without an open connection."""
         self._seen_ranks.add(key)
         listening = {item.local_port for item in sockets if item.state == "listen"}
         rank = self._ranks[key]

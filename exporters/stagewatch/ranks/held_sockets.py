@@ -1,4 +1,4 @@
-"""The TCP sockets that every rank holds, in whatever network namespace it lives."""
+"""The TCP sockets that every rank holds, in any network namespace."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class SocketOwners:
         self._foreign: set[int] = set()
         self._seen: set[int] = set()
         self.denied: frozenset[int] = frozenset()
-        """Processes whose descriptors could not be read for want of permission."""
+        """Processes whose descriptors we are not permitted to read."""
 
     def begin(self, members: Members) -> None:
-        """Take the ranks' processes as they are now; a new one may hold sockets seen before."""
+        """Set the ranks' current processes; a new one may hold sockets seen before."""
         if dict(members) != self._members:
             self._members = dict(members)
             self._owners = {}
@@ -112,7 +112,7 @@ class RankSockets:
     def look(self, fresh_for: float = 0.0) -> SocketsLook:
         """The sockets as they were at most so many seconds ago.
 
-        Raises `SourceError` where the kernel does not tell them.
+        Raises `SourceError` if the kernel refuses.
         """
         with self._lock:
             now = self._clock()

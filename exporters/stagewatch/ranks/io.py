@@ -31,7 +31,7 @@ class RankIoCollector(Collector):
         out = Samples(denied=look.denied)
         for key, pids in look.families.members.items():
             own = look.by_pid.get(pids[0])
-            if own is None:  # without the rank itself, a sum would say something else
+            if own is None:  # without the rank itself, the sum would be wrong
                 continue
             readable = [look.by_pid[pid] for pid in pids if pid in look.by_pid]
             for labels in own:

@@ -1,4 +1,4 @@
-"""One rank of this node: what collectors of any subject may know of it.
+"""One rank of this node, as collectors of any subject see it.
 
 Another subject that attributes something to ranks is given `RankDirectory.ranks` or
 `ProcessFamilies.look` by its context, and needs no more of this room than the names here.
@@ -24,7 +24,7 @@ RankKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank, with its process and, where it keeps one, its record."""
+    """One rank, with its process and its record, if it keeps one."""
 
     job_id: str
     role: str

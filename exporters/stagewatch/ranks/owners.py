@@ -1,8 +1,8 @@
-"""Whose a job is: any user may write any job's id into a record or an environment.
+"""The owner of a job: any user may write any job's id into a record or an environment.
 
-Where Slurm confines jobs, the control group of a process tells the job that it belongs to, and a
-job has one user.  Elsewhere a job belongs to who was there first, and nobody can tell more; then a
-job on several nodes may have another owner on each.
+If Slurm confines jobs, the control group of a process names its job, and a job has one user.
+Elsewhere a job belongs to the first user who states it, since nothing better is known; a job on
+several nodes may then have another owner on each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ after the other; at most so many: MAX_HET_JOB_COMPS in Slurm's src/common/slurm_
 
 
 def slurm_job(proc: Procfs, pid: int) -> str:
-    """The job that Slurm has put a process into; empty where it has not, or names it by SLUID."""
+    """The job that Slurm has put a process into; empty if none, or if only its SLUID is known."""
     groups = map(parse_slurm_cgroup, proc.cgroups(pid))
     return next((group.job_id for group in groups if group and group.job_id), "")
 
@@ -29,5 +29,5 @@ def contradicts(stated: str, job: str) -> bool:
 
 
 def of_another(job_id: str, uid: int) -> str:
-    """What a job is called of which a user who does not own it says that it is his."""
+    """The name of a job for ranks of a user who claims it but does not own it."""
     return f"{job_id}~{uid}"

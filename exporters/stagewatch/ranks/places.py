@@ -13,14 +13,14 @@ from stagewatch.host.mounts import memory_mounts, mount_id, pin
 from stagewatch.places import MEMORY, NAME, private_places
 
 RUNTIME = Path("/run/user")
-"""Holds a directory for each user who is logged in; see file-hierarchy(7)."""
+"""Has a directory for each user who is logged in; see file-hierarchy(7)."""
 MAX_PLACES = 64
 MAX_LOOKED_AT = 65_536
 """Most names in one directory that are looked at to find others' places."""
 
 
 def readable_places() -> list[Path]:
-    """The user's own directories, then others' that may be read: as root, or where an owner lets.
+    """The user's own directories, then readable ones of others: as root, or by their permissions.
 
     Another user's must lie in memory: one on a file system that the user serves could hang its
     reader.  A user has one at most in each of the two parents.

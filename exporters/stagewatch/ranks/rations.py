@@ -1,9 +1,9 @@
 """How much of the page each user's ranks may fill, so that no records crowd out another's.
 
-What there is goes to the users in equal shares, of which those who need less leave the rest to the
-others; and within a user's share likewise to his ranks and to the totals of his roles.  A rank
-or a role needs what it needed in the look before, and some series more; a new one counts as needing
-all there is.  What is left over goes to all alike.
+The page is shared equally among users; those who need less leave the rest to the others.  A user's
+share is divided likewise among his ranks and the totals of his roles.  A rank or a role needs what
+it needed at the previous look, and some series more; a new one counts as needing everything.  The
+remainder is divided equally.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from stagewatch.core.exposition import Histogram, Metric, Samples, escape, gauge
 from stagewatch.ranks.model import RANK_LABELS
 
 PAGE_BYTES = 2_000_000
-"""What the stages, progress and totals of all ranks may take of a page."""
+"""The part of a page for the stages, progress and totals of all ranks."""
 USER_BYTES = 1_500_000
-"""The same of one user."""
+"""The same for one user."""
 LINE_BYTES = 140
-"""What a series takes but for its job and role."""
+"""The size of a series without its job and role."""
 
 GROWTH_BYTES = 8_000
-"""By how much a rank or a role may grow until the next look, at least: by two stages."""
+"""How much a rank or a role may at least grow until the next look: two stages."""
 
 LEFT_OUT = gauge(
     "stagewatch_rank_series_left_out",
@@ -40,7 +40,7 @@ K = TypeVar("K")
 
 
 def fair_shares(needs: Mapping[K, float], amount: float) -> dict[K, float]:
-    """An amount in shares that are equal but for those who need less; all of it is given away."""
+    """Divide all of an amount equally, but those who need less leave the rest to the others."""
     shares: dict[K, float] = {}
     left = amount
     for given, (who, need) in enumerate(sorted(needs.items(), key=lambda item: item[1])):
@@ -61,7 +61,7 @@ class _Room:
 
 @dataclass(slots=True)
 class RationedSamples(Samples):
-    """Samples of which each rank and each role has as many as it has room for, the first ones."""
+    """Samples of each rank and each role up to its room, the first ones."""
 
     rooms: Mapping[Sequence[object], _Room] = field(default_factory=dict)
     """By owner; the number of a rank is one, or its text."""

@@ -1,4 +1,4 @@
-"""Finds the stage records of a node, and which of their writers live.
+"""Finds the stage records of a node, and whether their writers live.
 
 A record stays open until its rank has ended.  An open descriptor survives the file's removal, so
 a rank's last totals are read even when it exited and removed its record between two looks.
@@ -52,14 +52,14 @@ MAX_LOCKS = 65_536
 MAX_RECORDS_PER_USER = 256
 """So that one user's files cannot crowd out another's ranks."""
 QUOTA_BYTES = MAX_RECORDS_PER_USER * FILE_SIZE
-"""What the files of one user may take before that is told."""
+"""Bytes in files of one user above which the user is reported."""
 MAX_QUOTA_ENTRIES = 8192
 """Files that are looked at for that; where the directory has a file system of its own, half as many
 fit."""
 BYTES_OF_A_FILE = 16_384
-"""What a file counts as at least, since their number has a limit too."""
+"""The least size that a file counts as, since their number has a limit too."""
 MAX_RECORDS = 768
-"""Each takes a descriptor, of which a process usually may have 1024; fewer where it may not."""
+"""Each takes a descriptor, and a process usually may have 1024; fewer if its limit is lower."""
 GRACE_SECONDS = 600.0
 """How long a dead rank's record is kept before the agent removes it."""
 LINGER_SECONDS = 5.0
@@ -69,7 +69,7 @@ HALTED_SECONDS = 2.0
 RECHECK_SECONDS = 10.0
 """How long a file that was turned away is left alone, and a list of directories is kept."""
 MAX_RECHECK_SECONDS = 640.0
-"""A file that is turned away again is left alone for twice as long, up to this."""
+"""A file that is turned away again is left alone twice as long, up to this."""
 ADMISSION_SECONDS = 0.25
 """How long one look opens files that may be records; the others wait for the next look."""
 ADMITTED_AT_LEAST = 64
@@ -115,11 +115,11 @@ class _Open:
     copied: int = 0
     """The hash of the bytes that it was read from."""
     halted: tuple[Busy, float] | None = None
-    """Where its writer stands in the middle of a store, and since when."""
+    """The place where its writer is in the middle of a store, and since when."""
     ended: float | None = None
     removed: bool = False
     slurm_job: str | None = None
-    """The job that Slurm has put its writer into; empty where it has not, None before a look."""
+    """The job that Slurm has put its writer into; empty if none, `None` before a look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class _Refusal:
     at: float
     wait: float = RECHECK_SECONDS
     uid: int | None = None
-    """Whose file it is, where his places were taken."""
+    """The owner of the file, if all his places were taken."""
 
 
 class RecordDirectory:
@@ -193,9 +193,9 @@ class RecordDirectory:
         return self._of_their_owners([record for record in looks if record is not None])
 
     def recording(self, record: RankRecord) -> Recording | None:
-        """What a record that `read` has returned holds now, with its events.
+        """The present content of a record that `read` has returned, with its events.
 
-        None where it has been forgotten since, or cannot be read.
+        `None` if it has been forgotten since, or cannot be read.
         """
         entry = self._open.get(record.name)
         if entry is None:
@@ -209,9 +209,9 @@ class RecordDirectory:
         return Recording(record, raw, boot, time.time_ns())
 
     def available_bytes(self) -> int | None:
-        """Room for further records, 0 also where no file can be made; `None` where it is not known.
+        """Room for further records, 0 also if no file can be made; `None` if unknown.
 
-        That of users without privileges; see `f_bavail` and `f_favail` in statvfs(3).
+        It is the room of users without privileges; see `f_bavail` and `f_favail` in statvfs(3).
         """
         try:
             room = os.statvfs(self._directory)
@@ -221,7 +221,7 @@ class RecordDirectory:
         return 0 if no_file else room.f_bavail * room.f_frsize
 
     def over_quota(self) -> dict[int, int]:
-        """Bytes in the directory by user, of those with more than all of their records may take.
+        """Bytes in the directory by user, for users with more than all of their records may take.
 
         Any user may write there, and so keep others from making a record.
         """

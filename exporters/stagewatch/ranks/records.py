@@ -1,8 +1,8 @@
 """Reads one stage record safely.
 
 Other users write these files, so nothing in them is trusted; and their writers do not wait, so a
-copy may be torn.  What a writer stores as one (the header with its tables, each lane) is copied as
-one: its sequence number was even before the copy and is the same after it.
+copy may be torn.  Each unit that a writer stores (the header with its tables, each lane) is copied
+as a unit: its sequence number was even before the copy and is the same after it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _lane_at(index: int) -> int:
 
 
 _Part = tuple[int, int, int]
-"""What is stored as one: byte offset, size, and the offset of the sequence number over it."""
+"""A unit of storage: byte offset, size, and the offset of its sequence number."""
 _HEADER: _Part = (0, layout.LANES_AT, layout.H_SEQUENCE * WORD)
 _LANES: tuple[_Part, ...] = tuple(
     (_lane_at(i) * WORD, layout.LANE_WORDS * WORD, _lane_at(i) * WORD) for i in range(layout.LANES)
@@ -65,7 +65,7 @@ class OtherVersion(CorruptRecord):
 
 
 class Life(Enum):
-    """What became of the process that writes a record."""
+    """The state of the process that writes a record."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -178,7 +178,7 @@ class Group:
     """Members, where the writer knows."""
     op: str
     elements: int | None
-    """Of the tensor, where all members must have as many."""
+    """Elements of the tensor, if all members must have the same number."""
     peer: int | None
     """Global rank that a send or receive is with."""
 
@@ -208,7 +208,7 @@ class RankRecord:
     host: str
     gpu: str
     job_name: str
-    """What its user calls the job; empty where no launcher told."""
+    """The user's name for the job; empty if no launcher set one."""
     pid: int
     """In the rank's PID namespace; out of a `RecordDirectory` in the agent's, 0 if not visible."""
     boot_id: str
@@ -366,7 +366,7 @@ def copy_rest(fd: int) -> bytes:
 
 
 def _settled(fd: int, raw: bytearray, part: _Part) -> bool:
-    """Copy a part again until its writer has left it alone meanwhile; whether it ever did."""
+    """Copy a part until its writer does not change it meanwhile; returns whether that happened."""
     start, size, at = part
     for _ in range(ATTEMPTS):
         before = _word_at(raw, at)

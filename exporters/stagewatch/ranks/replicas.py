@@ -1,4 +1,4 @@
-"""What ranks have checked of that which they must have alike, from their stage records.
+"""Checks of data that must be the same on all ranks, from their stage records.
 
 Rules compare the checks of a group at the newest step that was seen (`alerts/replicas.rules.yaml`).
 """
@@ -35,7 +35,7 @@ NOT_FINITE = gauge(
 
 
 class ReplicasCollector(Collector):
-    """Shows the checks of the ranks that live."""
+    """Shows the checks of live ranks."""
 
     def __init__(self, ranks: RankDirectory) -> None:
         self._ranks = ranks

@@ -1,4 +1,4 @@
-"""Every rank's TCP connections by port, so that the one bad socket shows beside many good ones.
+"""Every rank's TCP connections by port, so that one bad socket shows among many good ones.
 
 The port is the service's: the peer's where the rank has called (side `client`), the rank's own
 where it was called (side `server`).  A connection that begins and ends between two looks does not

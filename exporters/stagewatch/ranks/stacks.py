@@ -47,7 +47,7 @@ class Frame:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What is alike on all nodes, wherever a program is installed."""
+        """A path that is the same on all nodes, wherever a program is installed."""
         return self.function, PurePosixPath(self.file).name
 
     @property
@@ -62,7 +62,7 @@ class Frame:
 
 
 Frames = tuple[Frame, ...]
-"""Of one thread, the innermost first."""
+"""Frames of one thread, the innermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What several looks at one rank have in common."""
+    """The common part of several looks at one rank."""
 
     group: str = ""
     """The same for ranks on the same line of the user's own code, and in the same functions called
@@ -178,7 +178,7 @@ def stack(*looks: Take) -> Stack:
     shared = usual or _shared(seen)
     own = users_own(shared)
     one_line = own is None or all(own in frames for frames in seen)
-    # A loop has several lines, of which a look sees one.
+    # A loop has several lines, and a look sees one of them.
     at_a_line = len(seen) > 1 and (one_line or bool(usual))
     still = at_a_line and len({_places(frames) for frames in seen}) == 1
     line = own.line if own and (one_line or usual) else 0

@@ -25,20 +25,20 @@ from stagewatch.core.state_file import BROKEN, parse
 PROCESS_SECONDS = 5.0
 """Time for one process."""
 ANSWER_SECONDS = 20.0
-"""Time for all of them; those not reached by then are told of as such."""
+"""Time for all of them; those not reached by then are reported as such."""
 CPU_SECONDS = 5
 """CPU time of one run of py-spy; it usually takes 0.03 s."""
 OPTIONS = ("dump", "--json", "--nonblocking", "--pid")
 MEMORY_BYTES = 384 << 20
 """Address space of py-spy, and of this process."""
 MAX_OUTPUT = 8 << 20
-"""Bytes taken of what py-spy writes: some ten thousand threads."""
+"""Most bytes read of py-spy's output: some ten thousand threads."""
 MAX_THREADS = 16
-"""Threads told of a process, the one that trains first."""
+"""Threads reported for a process, the training thread first."""
 MAX_FRAMES = 120
-"""Frames told of that thread: half of them the innermost, half the outermost."""
+"""Frames reported for that thread: half of them the innermost, half the outermost."""
 MAX_OTHER_FRAMES = 20
-"""Innermost frames told of every other thread."""
+"""Innermost frames reported for every other thread."""
 MAX_NAME = 100
 MAX_COMPLAINT = 200
 MAX_PATH = 300
@@ -137,7 +137,7 @@ def _limit(parent: int) -> None:
 
 def _complaint(status: int | None, error: str) -> str:
     complaint = " ".join(error.split())
-    if len(complaint) > MAX_COMPLAINT:  # what went wrong stands first in some, last in a traceback
+    if len(complaint) > MAX_COMPLAINT:  # the reason may stand first or last
         complaint = f"{complaint[: MAX_COMPLAINT // 2]} ... {complaint[-MAX_COMPLAINT // 2 :]}"
     if status is None:
         return f"py-spy did not answer within {PROCESS_SECONDS:.0f} s, or wrote without end"

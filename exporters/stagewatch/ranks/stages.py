@@ -27,8 +27,8 @@ RETIRED_SECONDS = 900.0
 MAX_RETIRED = 256
 """Most (job, role) pairs whose ended ranks count; the one longest without a rank goes first."""
 MAX_ROLES_PER_USER = 32
-"""Roles of all jobs of one user whose totals are shown on a node, and as many of jobs that have
-ended: each has some six hundred series."""
+"""Roles whose totals are shown on a node for all jobs of one user, and as many for ended jobs: each
+has some six hundred series."""
 INSIDE_AFTER_SECONDS = 1.0
 """Shorter collectives show no series: those of a healthy job would come and go all the time."""
 STEP_AFTER_SECONDS = 10.0
@@ -38,9 +38,9 @@ SLOW_AFTER_SECONDS = 2.0
 MAX_EXPECTED_SECONDS = 86_400.0
 """Longest pause that a trainer may announce."""
 MAX_NAMES = 128
-"""Different names of a kind that one role of a job may show; a program has a few, an attack any."""
+"""Different names of a kind that one role of a job may show; programs have few, attacks many."""
 MAX_CALLS = 32
-"""The same of calls, each of which is a histogram."""
+"""The same for calls, since each is a histogram."""
 MAX_JOBS = 512
 """Roles of jobs remembered; the one longest without a name goes first."""
 
@@ -341,7 +341,7 @@ def _totals(out: Samples, sums: Mapping[tuple[str, str], Totals]) -> None:
 def _beyond(
     keys: list[tuple[str, str]], totals: Mapping[tuple[str, str], Totals]
 ) -> list[tuple[str, str]]:
-    """Those for which their user has no room, the first ones coming first."""
+    """The roles for which their user has no room, in order."""
     users: Counter[int] = Counter()
     beyond = []
     for key in keys:
@@ -358,7 +358,7 @@ class Totals:
     seen: float = 0.0
     """When a rank was last there, on the clock that counts suspend."""
     uid: int = -1
-    """Whose ranks these are."""
+    """The user of these ranks."""
     stages: dict[str, StageTotals] = field(default_factory=dict)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     calls: dict[str, Calls] = field(default_factory=dict)
@@ -366,7 +366,7 @@ class Totals:
     """Tokens, floating-point operations and samples, by stage."""
 
     def add(self, record: RankRecord, names: Vocabulary) -> None:
-        """Count the totals of a record in."""
+        """Add the totals of a record."""
         self.add_all(record.totals, _failures(record, names), _calls(record, names), record.work)
 
     def add_all(
@@ -376,7 +376,7 @@ class Totals:
         calls: Mapping[str, Calls],
         work: Mapping[str, tuple[float, float, float]],
     ) -> None:
-        """Count other sums in."""
+        """Add other sums."""
         for stage, totals in stages.items():
             mine = self.stages.get(stage)
             self.stages[stage] = totals if mine is None else mine + totals
@@ -398,7 +398,7 @@ class Totals:
 class LastDurations:
     """How often ranks have completed a stage, and how long the last time took each.
 
-    Told from the growth of a record's totals between two looks.
+    Derived from the growth of a record's totals between two looks.
     """
 
     def __init__(self) -> None:
@@ -443,7 +443,7 @@ class LastDurations:
 
 
 _Completed = tuple[int, float, float, float | None]
-"""Completions, seconds of all, seconds of the last, and when the last was seen."""
+"""Completions, their seconds, the last one's seconds, and when it was seen."""
 _NEVER: _Completed = 0, 0.0, 0.0, None
 
 
@@ -458,7 +458,7 @@ class Vocabulary:
         self._folded: Counter[str] = Counter()
 
     def admits(self, kind: str, job_id: str, role: str, name: str, most: int = MAX_NAMES) -> bool:
-        """Whether the name may become a label; counts those that may not."""
+        """Whether the name may become a label; counts refused names."""
         key = (kind, job_id, role)
         names = self._names.setdefault(key, set())
         self._names.move_to_end(key)
@@ -519,7 +519,7 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
 
 
 def _jobs(out: Samples, records: Iterable[RankRecord]) -> None:
-    """One name a job, whatever its ranks say of it."""
+    """One name per job, whatever its ranks state."""
     named: dict[str, RankRecord] = {}
     for record in records:
         if record.job_name:
@@ -531,7 +531,7 @@ def _jobs(out: Samples, records: Iterable[RankRecord]) -> None:
 
 
 def _groups(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> None:
-    """Process groups of the rank, and the collectives that it has been inside of for a while."""
+    """Process groups of the rank, and the collectives in which it has been for a while."""
     job_id, role = record.job_id, record.role
     inside = record.inside if record.life is Life.ALIVE else {}
     for name, group in record.groups.items():

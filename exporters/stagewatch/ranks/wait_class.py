@@ -17,7 +17,7 @@ from stagewatch.ranks.model import Rank
 
 MIN_SAMPLES = 5
 WINDOW_SAMPLES = 10
-"""Samples that a class is judged by; at one a second it follows a change within ten seconds."""
+"""Samples for a class; at one per second it follows a change within ten seconds."""
 
 BUSY_PAGE_FAULTS = 100
 """Page faults per second of CPU time above which a busy thread is at work and does not poll."""
@@ -43,7 +43,7 @@ _IO_CHANNEL = re.compile(
 
 
 class WaitClass(str, Enum):
-    """How a thread waits, or that it does not."""
+    """How a thread waits, if it does."""
 
     SPIN = "spin"
     """Busy, without progress and without new memory: busy-polling, or computing in place."""
@@ -141,7 +141,7 @@ class Sampler:
         )
 
     def complete(self, looks: Sequence[tuple[Rank, Sample | None]]) -> list[Sample | None]:
-        """Those looks with what each thread sleeps in, and since when it does.
+        """These looks, completed with what each thread sleeps in and since when.
 
         A thread that has not run since the last look still sleeps where it did.
         """
@@ -226,7 +226,7 @@ def classify(samples: Sequence[Sample]) -> WaitClass:
     stored = sum(map(_in_storage, samples)) / len(samples)
     for letter, held in (("t", WaitClass.TRACED), ("T", WaitClass.STOPPED)):
         if states[-2:] == [letter] * 2 or share(letter) >= 0.8:
-            return held  # two looks will do: nothing gets into this state by itself
+            return held  # two looks are enough: nothing gets into this state by itself
     if share("D") >= 0.8 or stored >= 0.8:
         return WaitClass.IO
     progressed = last.marks is not None and last.marks != first.marks

@@ -1,4 +1,4 @@
-"""Whether a rank is at work, by what it takes and moves rather than by its marks of progress.
+"""Whether a rank works, judged by its use of resources rather than by its marks of progress.
 
 CPU time alone is no work: a rank that waits by polling uses a whole core.
 """
@@ -46,7 +46,7 @@ STILL = gauge(
 
 @dataclass(slots=True)
 class _Done:
-    """What processes have done, so far or between two looks."""
+    """The use of resources by processes, so far or between two looks."""
 
     cpu_seconds: float = 0.0
     page_faults: int = 0
@@ -72,7 +72,7 @@ _NOTHING = _Done()
 
 @dataclass(slots=True)
 class _Rank:
-    """What is known of one rank."""
+    """The known state of one rank."""
 
     pid: int
     alive: float
@@ -82,11 +82,11 @@ class _Rank:
     connections: dict[int, int] = field(default_factory=dict)
     """Bytes by connection, as of the last look at them."""
     window: deque[tuple[float, _Done, _Done]] = field(default_factory=deque)
-    """When a look was, and what the rank itself and its children have done since the one before."""
+    """The time of a look, and the use by the rank itself and its children since the last one."""
 
 
 class WorkCollector(Collector):
-    """Compares what the families of all ranks have done between looks."""
+    """Compares the use of resources by the families of all ranks between looks."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class WorkCollector(Collector):
         return out
 
     def _connections(self) -> dict[RankKey, dict[int, int]]:
-        """Bytes of each TCP connection of every rank, as far as they are told."""
+        """Bytes of each TCP connection of every rank, as far as they are known."""
         try:
             owned = self._sockets.look(SOCKETS_AGE_SECONDS).owned
         except SourceError:
@@ -152,7 +152,7 @@ def _look(
     *,
     first: bool,
 ) -> bool:
-    """Take in one look; whether the rank has started a process since the last."""
+    """Add one look; returns whether the rank has started a process since the last."""
     processes = {pid: _so_far(pid, look, rank.processes.get(pid, _NOTHING)) for pid in pids}
     own, children = _Done(), _Done()
     if not first:
@@ -176,7 +176,7 @@ def _so_far(pid: int, look: FamilyCounters, before: _Done) -> _Done:
 
 
 def _work(rank: _Rank) -> list[str]:
-    """By what the rank is at work."""
+    """The resources that show work of the rank."""
     own, children = _Done(), _Done()
     for _, mine, theirs in rank.window:
         own.add(mine, _NOTHING)

@@ -10,8 +10,7 @@ several slurmd share a machine:
 v2   /sys/fs/cgroup/system.slice/[NODE_]slurmstepd.scope/{job_540|sSLUID}/step_0/user/task_0
 v1   /sys/fs/cgroup/devices/slurm[_NODE]/uid_1000/job_540/step_0/task_0
 
-Only v1 lists a job's devices. If the root cgroup may use every device, as on most nodes, the kernel
-writes `a *:* rwm` even for a confined job.
+Jobs are looked for in v2 alone; under v1 the prolog tells them.
 
 The prolog (`deploy/slurm/`) writes one file per job into a directory that only root writes, named
 by the job id::
@@ -63,9 +62,6 @@ def parse_slurm_cgroup(path: str) -> SlurmCgroup | None:
     return None
 
 
-NVIDIA_MAJOR = 195
-CONTROL_MINORS = frozenset({254, 255})
-"""`/dev/nvidia-modeset` and `/dev/nvidiactl`, which every job may use."""
 MAX_DIRECTORIES = 4096
 
 
@@ -76,23 +72,6 @@ class CgroupJob:
     job_id: str
     sluid: str
     path: Path
-
-    def minors(self) -> frozenset[int]:
-        """The minor numbers of the GPUs in its device list; empty if it names none."""
-        try:
-            lines = (self.path / "devices.list").read_text().splitlines()
-        except OSError:
-            return frozenset()
-        minors = set()
-        for line in lines:
-            if line.startswith("a "):
-                return frozenset()  # everything is allowed: devices are not constrained
-            match = re.fullmatch(rf"c {NVIDIA_MAJOR}:(\d+|\*) \w+", line.strip())
-            if match and match[1] == "*":
-                return frozenset()
-            if match:
-                minors.add(int(match[1]))
-        return frozenset(minors - CONTROL_MINORS)
 
     def pids(self) -> Iterator[tuple[str, int]]:
         """Its processes with their steps."""
@@ -115,17 +94,10 @@ class SlurmCgroups:
 
     def jobs(self) -> list[CgroupJob] | None:
         """All jobs with a cgroup; None if Slurm does not use cgroups on this node."""
-        roots = [*self._unified(), *self._legacy()]
+        roots = sorted((self._root / "system.slice").glob("*slurmstepd.scope"))
         if not roots:
             return None
         return [job for root in roots for job in self._below(root)]
-
-    def _unified(self) -> list[Path]:
-        return sorted((self._root / "system.slice").glob("*slurmstepd.scope"))
-
-    def _legacy(self) -> list[Path]:
-        slurm = sorted((self._root / "devices").glob("slurm*"))
-        return [user for root in slurm for user in sorted(root.glob("uid_*"))]
 
     def _below(self, root: Path) -> Iterator[CgroupJob]:
         with contextlib.suppress(OSError):

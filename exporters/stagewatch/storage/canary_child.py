@@ -22,9 +22,9 @@ CHUNK = 1 << 20
 SYNC_EVERY = 8 << 20
 """The larger write is synced every so many bytes, or it would measure the page cache."""
 LARGE_SECONDS = 10.0
-"""The larger write stops after this time: on a slow mount fewer bytes tell as much."""
+"""The larger write stops after this time: on a slow mount fewer bytes are enough."""
 MISMATCH = "mismatch"
-"""In the place of an errno: what was read is not what was written."""
+"""In place of an errno: the file has other bytes than were written."""
 
 
 class _Failed(Exception):
@@ -168,7 +168,7 @@ class _Canary:
         return available
 
     def _create(self) -> int:
-        """A new file, never one that somebody else put there.
+        """A new file, never somebody else's.
 
         The name is always the same: a run that was killed leaves at most one file, and the next run
         removes it.  If another user has a file of that name, the name is random.

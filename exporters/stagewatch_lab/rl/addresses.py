@@ -1,4 +1,4 @@
-"""Who listens where: a file for each name, written by who listens."""
+"""Where each process listens: one file per name, written by the listener."""
 
 from __future__ import annotations
 

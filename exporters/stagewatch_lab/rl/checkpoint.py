@@ -1,4 +1,4 @@
-"""Checkpoints: one file a step, in place, as frameworks write them when they are in a hurry."""
+"""Checkpoints: one file per step, written in place, as hasty frameworks do."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def save(directory: Path, step: int, content: bytes, seconds: float) -> Path:
 
 
 def read_part(directory: Path, offset: int, size: int) -> bytes | None:
-    """A part of the newest checkpoint; None before there is any.
+    """A part of the newest checkpoint; `None` if there is none.
 
-    Raises `EOFError` for one that ends too early.
+    Raises `EOFError` if it is cut short.
     """
     files = [file for file in directory.iterdir() if _NAME.fullmatch(file.name)]
     if not files:

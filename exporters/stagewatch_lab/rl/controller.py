@@ -1,7 +1,7 @@
 """The controller: `python -m stagewatch_lab.rl.controller PLAN`.
 
 Drives all workers through rollout, train, weights_update and checkpoint, step after step.  When
-one of these fails it asks the scheduler to stop the workers' jobs, and waits for its own end.
+one of these fails it asks the scheduler to stop the workers' jobs, then waits to be ended.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Controller:
             self._all(self._trains[:1], "save", {"step": step})
 
     def _notify(self, event: str, step: int) -> None:
-        """Tell the colocated workers whose turn it is; a warning is all if one is not reached."""
+        """Tell the colocated workers whose turn it is; only warns if one cannot be reached."""
         content = {"name": event, "step": step}
         timeout = self._plan.seconds(EVENT_SECONDS)
         with stagewatch.stage(event, step=step):
@@ -97,7 +97,7 @@ class Controller:
         return call(self._book.wait(f"{name}.event", name), "event", content, timeout)
 
     def _roll_out(self, step: int) -> int:
-        """Samples of all workers; what one of them fails to bring is missing in the batch."""
+        """Samples of all workers; the samples of a worker that fails are missing in the batch."""
         futures = self._begin(self._rollouts, "rollout", {"step": step}, ROLLOUT_SECONDS)
         samples = 0
         for name, future in zip(self._rollouts, futures, strict=True):
@@ -138,7 +138,7 @@ class Controller:
         ]
 
     def _finish(self, futures: list[Future[Content]]) -> None:
-        """Wait for all; the first to fail fails the stage."""
+        """Wait for all; the first failure fails the stage."""
         for future in as_completed(futures):
             future.result()
             stagewatch.heartbeat()

@@ -1,4 +1,4 @@
-"""What the controller writes into its log as it goes on, and how others read it from there."""
+"""The controller's progress in its log: how it is written, and how others read it."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def steps_done(log: str) -> dict[int, float]:
 
 
 def cleaned_up(log: str) -> bool:
-    """Whether the controller has given up, and had the jobs of the workers stopped."""
+    """Whether the controller has given up and stopped the workers' jobs."""
     return CLEANED_UP in log

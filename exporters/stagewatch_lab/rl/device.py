@@ -1,7 +1,7 @@
 """Stands in for a GPU: its memory is a real, shared account with a limit, and a lock.
 
-Processes that share the device take from the same 80 GB, and one that asks for more than is left
-is told so in the words of PyTorch.  No number here was measured on a GPU.
+Processes that share the device take from the same 80 GB; one that asks for more than is left gets
+PyTorch's error message.  No number here was measured on a GPU.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Device:
             self._mine(account)["bytes"] -= size
 
     def work(self, share: float) -> None:
-        """Say which part of the time this process keeps the device busy from now on."""
+        """Set the share of time that this process keeps the device busy from now on."""
         with self._account() as account:
             self._mine(account)["busy"] = share
 
     @contextmanager
     def taken(self, size: int) -> Iterator[None]:
-        """Bytes for the duration of a block."""
+        """Allocate bytes for the duration of a block."""
         self.take(size)
         try:
             yield

@@ -1,4 +1,4 @@
-"""A scenario from its baseline to what is said of it, and the record of that."""
+"""Runs a scenario from its baseline to the diagnosis, and records it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stagewatch_lab.rl.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """An alert that fired, so many seconds after the injection."""
+    """An alert, and how many seconds after the injection it fired."""
 
     alert: str
     after: float
@@ -27,7 +27,7 @@ class Sighting:
 
 @dataclass
 class Record:
-    """What happened, for a report to be made of it; times are Unix seconds."""
+    """What happened, as input for a report; times are Unix seconds."""
 
     scenario: str
     source: str
@@ -37,9 +37,9 @@ class Record:
     prometheus: str
     target: str
     origin: dict[str, str]
-    """Labels of an alert that names where it began."""
+    """Labels of an alert that names the origin."""
     surface: dict[str, str]
-    """Role, stage, error and message where it comes to light."""
+    """Role, stage, error and message of the symptom."""
     t_baseline: float
     t_inject: float
     t_end: float | None = None
@@ -48,14 +48,14 @@ class Record:
     alerts: list[Sighting] = field(default_factory=list)
 
     def save(self, file: Path) -> None:
-        """Write it as JSON, whole or not at all."""
+        """Write it as JSON, atomically."""
         draft = file.with_name(f".{file.name}.draft")
         draft.write_text(json.dumps(asdict(self), indent=2) + "\n")
         draft.replace(file)
 
 
 class Experiment:
-    """One scenario in one job that runs."""
+    """One scenario in one running job."""
 
     def __init__(
         self, scenario: Scenario, api: PrometheusApi, say: Callable[[str], None], fault_id: str
@@ -77,7 +77,7 @@ class Experiment:
         )
 
     def warmed_up(self, steps: int) -> bool:
-        """Whether so many steps are done, and the rules know how long each stage takes."""
+        """Whether enough steps are done and the rules know the duration of each stage."""
         done = self.job.steps()
         for step in range(self._said + 1, len(done) + 1):
             self._say(f"step {step} done in {done[step]:.1f} s")
@@ -89,11 +89,11 @@ class Experiment:
         return len({(each["role"], each["stage"]) for each in found} & LEARNT) == len(LEARNT)
 
     def due(self) -> bool:
-        """Whether the job is at the place of a step where the fault is to begin."""
+        """Whether the job is at the stage where the fault must begin."""
         return self.job.started(self.scenario.stage, self._next_step())
 
     def inject(self) -> Record:
-        """Mark the fault and put it in force."""
+        """Mark the fault and inject it."""
         now = time.time()
         self._marker = replace(self._marker, start=now)
         self.scenario.lab.mark(self._marker)
@@ -114,7 +114,7 @@ class Experiment:
         return self.record
 
     def end(self) -> None:
-        """Take the fault away and close its marker."""
+        """Undo the fault and close its marker."""
         self.scenario.revert()
         if self.record is not None and self.record.t_end is None:
             self.record.t_end = time.time()
@@ -122,7 +122,7 @@ class Experiment:
             self.scenario.lab.mark(replace(self._marker, end=self.record.t_end))
 
     def look(self) -> None:
-        """See which alerts fire by now, and whether the fault has come to light."""
+        """Check which alerts fire, and whether the symptom has appeared."""
         record = self._injected()
         after = time.time() - record.t_inject
         self.scenario.advance(after)
@@ -148,16 +148,16 @@ class Experiment:
             )
 
     def named(self) -> Sighting | None:
-        """The first alert that says where it began."""
+        """The first alert that names the origin."""
         return next((each for each in self._injected().alerts if each.names_origin), None)
 
     def done(self) -> bool:
-        """Whether it has been named, and has come to light."""
+        """Whether the origin is named and the symptom has appeared."""
         return self.named() is not None and self._injected().t_surface is not None
 
     def _surfaced(self) -> float | None:
-        """When the expected exception left its stage: the first failure of a rank tells the time,
-        the count that there was one."""
+        """When the expected exception left its stage: the time is the first failure of a rank;
+        the count proves that there was one."""
         surface = self.scenario.surface
         labels = f'role="{surface.role}", stage="{surface.stage}", error="{surface.error}"'
         if not self._query("rl_stage_failures_total", labels):

@@ -1,20 +1,20 @@
-"""S1 #5: the file system of the checkpoints is full when one is written."""
+"""S1 #5: the checkpoints' file system is full when a checkpoint is written."""
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Mapping
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch_lab.rl.plan import MIB
 from stagewatch_lab.rl.scenario import Scenario, Surface
-from stagewatch_lab.rl.storage import SmallTmpfs
+from stagewatch_lab.rl.storage import missing
 
 ROOM = 2 * MIB
-"""What of a checkpoint of 14 MiB still fits."""
+"""Free bytes for a checkpoint of 14 MiB."""
 
 
 class FullStorage(Scenario):
-    """The checkpoint of a step is cut short, the step after cannot read it."""
+    """The checkpoint of one step is cut short; the next step cannot read it."""
 
     name = "full-storage"
     source = "S1 #5"
@@ -39,20 +39,14 @@ class FullStorage(Scenario):
     def surface(self) -> Surface:
         return Surface("train", "weights_update", "EOFError", "Checkpoint corrupted: EOFError")
 
+    def prepare(self) -> None:
+        if lacks := missing():
+            raise StagewatchError(f"{self.name} {lacks}")
+
     def inject(self) -> None:
-        storage = self._storage
-        if storage is None:
-            pid = self.job.processes["train-0"].pid
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
-            self.means.append("train_worker_0 may not write files over 2 MiB: mounting needs root")
-            return
-        storage.fill(ROOM)
+        self.lab.storages[self.job.plan.job_id].fill(ROOM)
         self.means.append(f"the tmpfs at {self.target} has 2 MiB left")
 
     def revert(self) -> None:
-        if self._storage is not None:
-            self._storage.empty()
-
-    @property
-    def _storage(self) -> SmallTmpfs | None:
-        return self.lab.storages.get(self.job.plan.job_id)
+        if storage := self.lab.storages.get(self.job.plan.job_id):
+            storage.empty()

@@ -1,7 +1,7 @@
 """Keeps a recording of the stand-in devices of a node for its agent to replay:
 
-`python -m stagewatch_lab.rl.gpu_readings DEVICES FILE`.  What it tells is what the processes have
-taken of the devices (see `stagewatch_lab.rl.device`); the model's name says that there is no GPU.
+`python -m stagewatch_lab.rl.gpu_readings DEVICES FILE`.  It has the memory that processes have
+taken of the devices (see `stagewatch_lab.rl.device`); the model's name says that it is no GPU.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write(devices: Path, file: Path) -> None:
 
 
 def main(devices: Path, file: Path) -> None:
-    """For ever."""
+    """Record for ever."""
     while True:
         write(devices, file)
         time.sleep(INTERVAL_SECONDS)

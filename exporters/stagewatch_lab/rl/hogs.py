@@ -1,9 +1,9 @@
-"""Processes that take what a worker needs: `python -m stagewatch_lab.rl.hogs KIND ...`.
+"""Processes that take resources from a worker: `python -m stagewatch_lab.rl.hogs KIND ...`.
 
-`cpu CORE COUNT`: so many processes that compute for ever on one core.
+`cpu CORE COUNT`: COUNT processes that compute for ever on one core.
 `memory PID RATE LOG`: as soon as the controller writes into LOG that the next rollout begins,
-takes so many bytes a second until the process PID is gone.
-`device FILE BYTES RATE`: the same of a stand-in GPU, up to BYTES, and keeps them.
+takes RATE bytes a second until the process PID is gone.
+`device FILE BYTES RATE`: takes and keeps up to BYTES of a stand-in GPU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cpu(core: int, count: int) -> None:
 
 
 def memory(victim: int, rate: float, log: Path) -> None:
-    """Leak; the OOM killer, which looks for the largest, finds the victim."""
+    """Leak until the OOM killer kills the largest process, the victim."""
     before = _rollouts(log)
     while _lives(victim) and _rollouts(log) == before:
         time.sleep(0.02)
@@ -47,7 +47,7 @@ def memory(victim: int, rate: float, log: Path) -> None:
 
 
 def device(file: Path, size: int, rate: float) -> None:
-    """Take a GiB after the other, as soon as one is free."""
+    """Take one GiB after another, each as soon as it is free."""
     gpu = Device(file)
     held = 0
     while held < size:

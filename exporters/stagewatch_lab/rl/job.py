@@ -1,4 +1,4 @@
-"""The processes of one job: where each runs, what wraps it, and what it says."""
+"""The processes of one job: where each runs, its wrapper and its output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stagewatch_lab.rl.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node: where its ranks keep their records and devices, and what its processes see."""
+    """A node: the directories of its ranks' records and devices, and its environment."""
 
     name: str
     records: Path
@@ -32,9 +32,9 @@ class Place:
 class RlJob:
     """One job over some nodes.
 
-    `wrappers` are commands that run another, by the worker's name (as `train-5`), `around` is one
-    for all; `hosts` are the addresses that workers listen at, and `metas` the name under which
-    they find the MetaServer, where these are not the usual ones.
+    `wrappers` are commands that run a worker, by its name (as `train-5`); `around` runs all.
+    `hosts` are the addresses that workers listen at, and `metas` the names under which they find
+    the MetaServer, if they differ from the usual ones.
     """
 
     plan: Plan
@@ -50,7 +50,7 @@ class RlJob:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start all processes; the controller waits until the others listen."""
+        """Start all processes; the controller waits for the others to listen."""
         self.logs.mkdir(parents=True, exist_ok=True)
         self.plan.save()
         self.book = AddressBook(self.plan.directory)
@@ -99,7 +99,7 @@ class RlJob:
         return self.logs / f"{name.replace('-', '_')}.log"
 
     def log(self, name: str = "controller-0") -> str:
-        """All that a process has written so far."""
+        """The output of a process so far."""
         with contextlib.suppress(FileNotFoundError):
             return self.log_file(name).read_text(errors="replace")
         return ""
@@ -112,13 +112,8 @@ class RlJob:
         """Whether the controller has begun a stage (`train`, `update weights` ...) of a step."""
         return controller_log.started(self.log(), stage, step)
 
-    def inside(self, stage: str, following: str) -> bool:
-        """Whether the controller is in a stage, and has not begun the one after."""
-        step = len(self.steps()) + 1
-        return self.started(stage, step) and not self.started(following, step)
-
     def over(self) -> bool:
-        """Whether the controller has given up, and cleaned up."""
+        """Whether the controller has given up and cleaned up."""
         return controller_log.cleaned_up(self.log())
 
     def stop(self) -> None:
@@ -130,7 +125,7 @@ class RlJob:
             process.wait()
 
     def environ(self, place: Place) -> Mapping[str, str]:
-        """What a process on a node finds; nothing of a launcher that this one runs under."""
+        """The environment of a process on a node, without variables of our own launcher."""
         launchers = ("SLURM_", "OMPI_", "PMI", "STAGEWATCH_", "TORCHELASTIC_", "RAY_", "PBS_")
         known = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES"}
         kept = {

@@ -1,4 +1,4 @@
-"""The stack around RL jobs: agents that see records, devices, checkpoints and logs of each job."""
+"""The stack around RL jobs; its agents see records, devices, checkpoints and logs of each job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES = ("node-a", "node-b")
 
 
 class RlLab(Stack):
-    """Nodes, and any number of jobs over them, each with a file system for its checkpoints."""
+    """Nodes and any number of jobs on them, each with a file system for its checkpoints."""
 
     def __init__(self, *, cache: Path, nodes: Sequence[str] = NODES) -> None:
         super().__init__(cache=cache, nodes=nodes)
@@ -28,7 +28,7 @@ class RlLab(Stack):
         self._namespace = None if storage.missing() else MountNamespace(self.children)
 
     def start(self) -> PrometheusApi:
-        """Start what watches the jobs that are there, and wait until Prometheus answers."""
+        """Start the agents of the jobs made so far, and wait until Prometheus answers."""
         for node in self.nodes:
             devices, recording = self._devices(node), self.directory / node / "gpus.jsonl"
             devices.mkdir()
@@ -49,7 +49,7 @@ class RlLab(Stack):
         cpu_share: float = 0.05,
         pace: float = 60.0,
     ) -> RlJob:
-        """A job that is not yet started, with devices of its own; to be made before `start`."""
+        """A new job with devices of its own, not yet started; call it before `start`."""
         directory = self.directory / "jobs" / job_id
         checkpoints = self._checkpoints / job_id
         for each in (directory, checkpoints):
@@ -84,7 +84,7 @@ class RlLab(Stack):
 
     @property
     def _around(self) -> Sequence[str]:
-        """What to put before a command for it to see the checkpoints."""
+        """The prefix for a command that must see the checkpoints."""
         return self._namespace.around if self._namespace else ()
 
     @property

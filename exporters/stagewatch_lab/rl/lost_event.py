@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 from stagewatch_lab.rl.scenario import Scenario, Surface
 
@@ -34,11 +33,7 @@ class LostEvent(Scenario):
         return Surface("rollout", "rollout", "OutOfDeviceMemory", "CUDA out of memory")
 
     def prepare(self) -> None:
-        module = [sys.executable, "-m", "stagewatch_lab.rl.slow_proxy"]
-        plan = str(self.job.plan.save())
-        arguments = ["rollout-0.event", "rollout-0", str(self.control("event"))]
-        log = self.job.plan.directory / "proxy.log"
-        self.lab.children.start([*module, plan, *arguments], log=log)
+        self.hold_up("rollout-0.event", "rollout-0", "event")
 
     def inject(self) -> None:
         delay = self.job.plan.seconds(DELAY_SECONDS)
@@ -50,7 +45,7 @@ class LostEvent(Scenario):
 
 
 class UnresolvedName(LostEvent):
-    """The same, since a name does not resolve."""
+    """The same, because a name does not resolve."""
 
     name = "unresolved-name"
     source = "S1 #4, DNS"

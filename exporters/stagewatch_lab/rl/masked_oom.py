@@ -40,11 +40,7 @@ class MaskedOom(Scenario):
         return Surface("controller", "cleanup", "JobStopError", "Request timeout")
 
     def prepare(self) -> None:
-        module = [sys.executable, "-m", "stagewatch_lab.rl.slow_proxy"]
-        plan = str(self.job.plan.save())
-        arguments = ["scheduler.proxy", "scheduler", str(self.control("scheduler"))]
-        log = self.job.plan.directory / "proxy.log"
-        self.lab.children.start([*module, plan, *arguments], log=log)
+        self.hold_up("scheduler.proxy", "scheduler", "scheduler")
 
     def inject(self) -> None:
         plan = self.job.plan

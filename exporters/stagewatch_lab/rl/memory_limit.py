@@ -1,4 +1,4 @@
-"""A memory cgroup for one worker, of whichever version this machine has."""
+"""A memory cgroup (version 1 or 2) for one worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JANITOR = (
 
 
 class MemoryLimit:
-    """A group that may hold so many bytes, and no swap; to be closed after its last process."""
+    """A group with a limit in bytes and no swap; close it after its last process."""
 
     def __init__(self, name: str, limit: int) -> None:
         parent = _parent()
@@ -43,12 +43,12 @@ class MemoryLimit:
 
     @property
     def wrapper(self) -> tuple[str, ...]:
-        """What to put before a command for it to run in the group."""
+        """The prefix for a command that must run in the group."""
         return ("sh", "-c", f'echo $$ > "{self.directory}/cgroup.procs" && exec "$@"', "sh")
 
 
 def missing() -> str:
-    """What this machine lacks for it, empty if nothing."""
+    """What this machine lacks for it; empty if nothing."""
     parent = _parent()
     if parent is None:
         return "needs a mounted memory cgroup controller"

@@ -1,4 +1,4 @@
-"""Calls between the processes: JSON over HTTP, a connection for each."""
+"""Calls between the processes: JSON over HTTP, one connection per call."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RemoteError(RuntimeError):
 
 
 class Server(HTTPServer):
-    """Answers one call after the other in the thread that serves, as an RPC server of an engine
-    does: so the stages belong to that thread."""
+    """Answers calls one by one in the serving thread, as an engine's RPC server does, so that the
+    stages belong to that thread."""
 
     request_queue_size = 128
 
@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
-        """Run a route; what it raises becomes status 500."""
+        """Run a route; an exception becomes status 500."""
         content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         try:
             status, answer = 200, self.server.routes[self.path](content)
@@ -63,8 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
 def call(address: Address, route: str, content: Content, timeout: float) -> Content:
     """Ask, and wait for the answer.
 
-    Raises `RemoteError` for what the other side raised, `TimeoutError`, and `OSError` where it
-    cannot be reached or hangs up.
+    Raises `RemoteError` for an exception of the other side, `TimeoutError`, and `OSError` if the
+    other side cannot be reached or hangs up.
     """
     body = json.dumps(content).encode()
     status, answer = transfer(address, "POST", f"/{route}", body, timeout)

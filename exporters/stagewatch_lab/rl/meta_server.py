@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Store:
-    """Weights by step and rank, and who has come to which all-reduce."""
+    """Weights by step and rank, and the ranks that have come to each all-reduce."""
 
     def __init__(self, plan: Plan) -> None:
         self._changed = threading.Condition()
@@ -32,7 +32,7 @@ class Store:
         self._patience = plan.seconds(3600)
 
     def put(self, step: int, rank: int, content: bytes) -> None:
-        """Take in a shard; the steps before are dropped."""
+        """Store a shard; earlier steps are dropped."""
         with self._changed:
             for old in [key for key in self._weights if key[0] < step]:
                 del self._weights[old]
@@ -40,14 +40,14 @@ class Store:
             self._changed.notify_all()
 
     def get(self, step: int, rank: int) -> bytes | None:
-        """A shard, as soon as it is there; None if it does not come."""
+        """A shard, as soon as it is there; `None` if it does not come."""
         key = (step, rank)
         with self._changed:
             self._changed.wait_for(lambda: key in self._weights, self._patience)
             return self._weights.get(key)
 
     def reduce(self, name: str, rank: int, value: float) -> float | None:
-        """The sum over all train workers, once all have come; None if one does not."""
+        """The sum over all train workers, once all have come; `None` if one does not come."""
         with self._changed:
             values = self._sums[name]
             values[rank] = value
@@ -70,7 +70,7 @@ class MetaServer(ThreadingHTTPServer):
     request_queue_size = 256
     daemon_threads = True
     speaks = False
-    """Whether it is the one in the main thread, which says that the process lives."""
+    """Whether it is the one in the main thread, which sends the heartbeats."""
 
     def __init__(self, host: str, store: Store) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""What all processes of one job know: its sizes, its directories and its pace."""
+"""What all processes of one job know: its sizes, directories and pace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Plan:
 
     job_id: str
     directory: Path
-    """Addresses, devices and the controller's word of its end."""
+    """Addresses, devices and the controller's notice of its end."""
     checkpoints: Path
     trains: int = 8
     rollouts: int = 4
@@ -36,7 +36,7 @@ class Plan:
         return max(MIB, CHECKPOINT_BYTES // self.trains)
 
     def seconds(self, modelled: float) -> float:
-        """What so many seconds of the modelled system take here."""
+        """The real seconds for some seconds of the modelled system."""
         return modelled / self.pace
 
     def save(self) -> Path:

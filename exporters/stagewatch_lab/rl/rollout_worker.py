@@ -1,6 +1,6 @@
 """A rollout worker: `python -m stagewatch_lab.rl.rollout_worker PLAN RANK DEVICE UUID`.
 
-It shares its device with the train worker of the same number, where there is one.
+It shares its device with the train worker of the same number, if there is one.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RolloutWorker:
         return {}
 
     def _allocate(self) -> None:
-        """Take the device, again and again where it is not free."""
+        """Take the device; try again while it is not free."""
         for attempt in range(1, ALLOCATION_ATTEMPTS + 1):
             try:
                 self._device.take(ROLLOUT_MEMORY)

@@ -1,4 +1,4 @@
-"""A scenario for somebody who looks on."""
+"""Runs a scenario and prints what happens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ JOB_ID = "700"
 START_SECONDS = 300
 FAULT_SECONDS = 240
 MOMENT_SECONDS = 0.02
-"""A stage may last but a third of a second."""
+"""A stage may last only a third of a second."""
 
 
 def run(options: DemoOptions) -> int:
-    """Exit status 0 if where it began was named, 1 if not."""
+    """Exit status 0 if the origin was named, 1 if not."""
     _check(options)
     show = Progress()
     show.say("finding Prometheus (on the PATH, or as a package)")
@@ -38,8 +38,8 @@ def run(options: DemoOptions) -> int:
             pace=options.pace,
         )
         scenario = SCENARIOS[options.scenario](lab, job)
-        api = lab.start()
         scenario.prepare()
+        api = lab.start()
         for means in scenario.means:
             show.say(means)
         job.start()
@@ -72,7 +72,7 @@ def run(options: DemoOptions) -> int:
 
 
 def _watch(experiment: Experiment, show: Progress) -> None:
-    """Until it is named, has come to light and the job has given up, or for long enough."""
+    """Wait until the origin is named, the symptom appears and the job gives up, or time is over."""
     limit = time.monotonic() + FAULT_SECONDS
 
     def over() -> bool:
@@ -115,7 +115,7 @@ def _keep(lab: RlLab, record: Record) -> None:
 
 
 def _cpu_share(kind: type[Scenario], rollouts: int) -> float:
-    """So much that the rollout workers together leave half of the machine to the others."""
+    """The CPU share with which all rollout workers leave half of the machine to the others."""
     cores = len(os.sched_getaffinity(0))
     return min(kind.cpu_share, 0.5 * cores / rollouts)
 

@@ -1,9 +1,9 @@
-"""A way to a listener on which messages can be held up:
+"""A proxy for a listener that can delay messages:
 
 `python -m stagewatch_lab.rl.slow_proxy PLAN NAME TARGET CONTROL` publishes itself as NAME and
 passes connections on to TARGET.  CONTROL is JSON: `delay` and `jitter`, in seconds, for the packets
-of either direction, those that set a connection up included.  What the client no longer waits for,
-since it has hung up, is dropped.
+of either direction, also those that set up a connection.  Data for a client that has hung up is
+dropped.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SlowProxy:
 
 
 def _gone(peer: socket.socket) -> bool:
-    """Whether the other side has closed the connection, and has nothing more to say."""
+    """Whether the other side has closed the connection and sent nothing more."""
     try:
         return not peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -52,10 +52,8 @@ class SlowUpload(Scenario):
 
     def prepare(self) -> None:
         worker = f"train-{self._rank}"
-        lacks = wire.missing()
-        if lacks:
-            self._prepare_proxy(worker, lacks)
-            return
+        if lacks := wire.missing():
+            raise StagewatchError(f"{self.name} {lacks}")
         block = random.randrange(1 << 15)  # noqa: S311
         here, there = (str(TEST_NETWORK + 4 * block + host) for host in (1, 2))
         control = self.control("wire")
@@ -78,12 +76,6 @@ class SlowUpload(Scenario):
         self.means.append(f"{self.target} has a network namespace and a link of its own ({there})")
 
     def inject(self) -> None:
-        if "metaserver.wire" not in self.job.meta_hosts:
-            self.control("proxy").write_text(
-                json.dumps({"delay": DELAY_SECONDS * 60, "jitter": JITTER_SECONDS})
-            )
-            self.means.append("what it sends to the MetaServer is held up in a proxy")
-            return
         port = self.job.book.wait("metaserver.wire")[1]
         trouble = {"delay": DELAY_SECONDS, "jitter": JITTER_SECONDS, "loss": LOSS, "port": port}
         draft = self.control("wire").with_suffix(".draft")
@@ -93,15 +85,4 @@ class SlowUpload(Scenario):
 
     def revert(self) -> None:
         calm = {"delay": 0.0, "jitter": 0.0, "loss": 0.0, "port": 0}
-        for name in ("wire", "proxy"):
-            self.control(name).write_text(json.dumps(calm))
-
-    def _prepare_proxy(self, worker: str, lacks: str) -> None:
-        """Without a network of its own: real delay, but the kernel sees nothing of it."""
-        module = [sys.executable, "-m", "stagewatch_lab.rl.slow_proxy"]
-        plan = str(self.job.plan.save())
-        arguments = ["metaserver.slow", "metaserver", str(self.control("proxy"))]
-        log = self.job.plan.directory / "proxy.log"
-        self.lab.children.start([*module, plan, *arguments], log=log)
-        self.job.metas[worker] = "metaserver.slow"
-        self.means.append(f"no packet is lost, and no repeats will show: a real link {lacks}")
+        self.control("wire").write_text(json.dumps(calm))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch_lab.rl import memory_limit
 from stagewatch_lab.rl.job import RlJob
 from stagewatch_lab.rl.lab import RlLab
@@ -17,14 +17,14 @@ from stagewatch_lab.rl.scenario import Scenario, Surface, rank_near
 
 HOGS = 24
 STARVED_SECONDS = 20.0
-"""For so long at least the core alone is short; in the rollout after that memory is too."""
+"""The shortest time with only the core taken; in the next rollout memory is taken too."""
 LIMIT = MEMORY + 32 * MIB
 LEAK = GIB / 1000
 """Bytes a second, by the clock of the modelled system."""
 
 
 class StarvedRollout(Scenario):
-    """The batch comes up short, and training says so."""
+    """The batch is too small, and training says so."""
 
     name = "starved-rollout"
     source = "S1 #2"
@@ -62,10 +62,8 @@ class StarvedRollout(Scenario):
         return Surface("train", "train", "DistributedBatchMemoryError", "Batch size mismatch")
 
     def prepare(self) -> None:
-        lacks = memory_limit.missing()
-        if lacks:
-            self.means.append(f"no OOM kill, but a limit of the process: a memory cgroup {lacks}")
-            return
+        if lacks := memory_limit.missing():
+            raise StagewatchError(f"{self.name} {lacks}")
         self._limit = MemoryLimit(f"stagewatch-demo-{os.getpid()}-{self.job.plan.job_id}", LIMIT)
         self.job.wrappers[self._worker] = self._limit.wrapper
         self.means.append(f"{self.target} is in a memory cgroup of {LIMIT // MIB} MiB")
@@ -80,18 +78,12 @@ class StarvedRollout(Scenario):
     def advance(self, seconds: float) -> None:
         if self._leaks or seconds < STARVED_SECONDS:
             return
-        pid = self.job.processes[self._worker].pid
-        if self._limit is not None:
-            rate = LEAK * self.job.plan.pace
-            log = self.job.log_file("controller-0")
-            self._hogs.append(self._hog("memory", str(pid), str(rate), str(log)))
-            self.means.append(f"in the next rollout its cgroup leaks {rate / MIB:.0f} MiB/s")
-        elif self.job.inside("rollout", "train"):
-            resource.prlimit(pid, resource.RLIMIT_AS, (MIB, MIB))
-            self.means.append("it may not allocate any more")
-        else:
-            return
         self._leaks = True
+        pid = self.job.processes[self._worker].pid
+        rate = LEAK * self.job.plan.pace
+        log = self.job.log_file("controller-0")
+        self._hogs.append(self._hog("memory", str(pid), str(rate), str(log)))
+        self.means.append(f"in the next rollout its cgroup leaks {rate / MIB:.0f} MiB/s")
 
     def revert(self) -> None:
         for hog in self._hogs:

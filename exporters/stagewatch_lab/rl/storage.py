@@ -1,4 +1,4 @@
-"""Where the checkpoints go: a small file system of its own where that can be made.
+"""The small file system that checkpoints are written to.
 
 The mount is in a mount namespace of the demo's processes, and gone with the last of them.
 """
@@ -32,7 +32,7 @@ def missing() -> str:
 
 
 class MountNamespace:
-    """A mount namespace for those who run `around` by it."""
+    """A mount namespace; commands with the prefix `around` run in it."""
 
     def __init__(self, children: Children) -> None:
         command = ["unshare", "--mount", "--propagation", "private", "sleep", "infinity"]
@@ -45,7 +45,7 @@ class MountNamespace:
 
     @property
     def around(self) -> tuple[str, ...]:
-        """What to put before a command for it to see the mounts."""
+        """The prefix for a command that must see the mounts."""
         return ("nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--")
 
     def run(self, *command: str) -> str:
@@ -66,7 +66,7 @@ class SmallTmpfs:
         namespace.run("mount", "-t", "tmpfs", "-o", option, "stagewatch-demo", str(directory))
 
     def fill(self, leave: int) -> None:
-        """Fill it up to about so many free bytes, for real, while others may write."""
+        """Fill it until about so many bytes are free, while others may write."""
         for attempt in range(1, FILL_ATTEMPTS + 1):
             said = self._namespace.run("stat", "-f", "--format=%a %S", str(self._directory))
             blocks, size = said.split()
@@ -81,7 +81,7 @@ class SmallTmpfs:
                 time.sleep(0.05)
 
     def empty(self) -> None:
-        """Take out what `fill` put in."""
+        """Remove what `fill` has written."""
         self._namespace.run("rm", "-f", str(self._filler))
 
     @property

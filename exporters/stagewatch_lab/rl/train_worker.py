@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 3600
 
 
 class DistributedBatchMemoryError(RuntimeError):
-    """The batch is not what all train workers together expect."""
+    """The batch has not the size that all train workers together expect."""
 
 
 class UploadWeightsError(RuntimeError):
@@ -60,7 +60,7 @@ class TrainWorker:
         return {}
 
     def train(self, content: Content) -> Content:
-        """One step over a batch that all ranks must agree upon."""
+        """One step over a batch that must be the same on all ranks."""
         step, samples = content["step"], content["samples"]
         with stagewatch.stage("train", step=step):
             expected = self._plan.samples * self._plan.rollouts
@@ -77,7 +77,7 @@ class TrainWorker:
         return {}
 
     def upload_weights(self, content: Content) -> Content:
-        """To the MetaServer, from the last checkpoint where there is one (type=disk)."""
+        """Send weights to the MetaServer, from the last checkpoint if there is one (type=disk)."""
         step = content["step"]
         patience = self._plan.seconds(PATIENCE_SECONDS)
         with stagewatch.stage("weights_update", step=step):

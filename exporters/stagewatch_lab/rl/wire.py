@@ -1,4 +1,4 @@
-"""A link to a worker that has a network of its own, over which packets can be delayed and lost.
+"""A link to a worker in its own network namespace that can delay and lose packets.
 
 `python -m stagewatch_lab.rl.wire DEVICE HERE THERE CONTROL` makes a TUN device with address HERE,
 one with address THERE in a new network namespace that lasts as long as this process, and carries
@@ -27,7 +27,7 @@ CLONE_NEWNET = 0x40000000
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 MTU = 576
-"""Small, so that what is lost and late adds up even over the few kilobytes of a shard."""
+"""Small, so that loss and delay add up even over the few kilobytes of a shard."""
 TCP = 6
 
 
@@ -45,7 +45,7 @@ def missing() -> str:
 
 
 class Trouble:
-    """What is wrong with the link at this moment."""
+    """The faults of the link at this moment."""
 
     def __init__(self, control: Path) -> None:
         self._control = control
@@ -66,7 +66,7 @@ class Trouble:
             self.loss, self.port = found["loss"], found["port"]
 
     def strikes(self, packet: bytes) -> bool:
-        """Whether a packet is one of those to be troubled."""
+        """Whether the faults apply to a packet."""
         if len(packet) < 24 or packet[0] >> 4 != 4 or packet[9] != TCP:
             return False
         at = (packet[0] & 15) * 4 + 2
@@ -107,7 +107,7 @@ def _ip(*arguments: str) -> None:
 
 
 def main(name: str, here: str, there: str, control: Path) -> None:
-    """Make the link, say that it is there, and carry."""
+    """Make the link, report that it is there, and carry packets."""
     near = _tun(name, here)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:

@@ -1,7 +1,7 @@
 """A real Slurm cluster on one machine: one slurmctld, several slurmd with pretended GPUs.
 
 Debian builds slurmd with multiple-slurmd, so `slurmd -N NAME` gives as many nodes as wanted
-without containers.  Nothing of it is shared with a Slurm that the machine may run on its own.
+without containers.  It shares nothing with a Slurm that the machine may already run.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class SlurmCluster:
         return "is UP" in ping.stdout
 
     def start_slurmd(self, node: str) -> None:
-        """Start the daemon of one node; what it had left running goes on."""
+        """Start the daemon of one node; jobs that still run continue."""
         self.daemons.start(f"slurmd-{node}", ["slurmd", "-D", "-N", node], self.env)
 
     def run(self, *argv: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
-        """What a command prints.  Raises `StagewatchError` with its message if it fails."""
+        """The output of a command.  Raises `StagewatchError` with its message if it fails."""
         done = subprocess.run(
             list(argv),
             env={**self.env, **(env or {})},
@@ -104,7 +104,7 @@ class SlurmCluster:
         return shown.partition(" State=")[2].split(" ")[0]
 
     def idle(self, node: str) -> bool:
-        """Whether a node has nothing to do and takes jobs."""
+        """Whether a node is idle and takes jobs."""
         return self.state(node) == "IDLE"
 
     def job_state(self, job: str) -> str:
@@ -165,7 +165,7 @@ class SlurmCluster:
     def wait_job_saved(self, job: str) -> None:
         """Wait until slurmctld has saved its jobs, with this one as it now is.
 
-        It does so some seconds after a change: one is made for it to do.
+        It saves some seconds after a change, so this makes one.
         """
         comment = f"saved-{time.time_ns()}"
         self.run("scontrol", "update", f"jobid={job}", f"comment={comment}")
@@ -179,7 +179,7 @@ class SlurmCluster:
         saved = self.directory / "state" / file
 
         def there() -> bool:
-            with suppress(FileNotFoundError):  # for a moment while the next one takes its place
+            with suppress(FileNotFoundError):  # for a moment, while it is replaced
                 return text.encode() in saved.read_bytes()
             return False
 

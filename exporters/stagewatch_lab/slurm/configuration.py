@@ -45,12 +45,12 @@ class NodeSpec:
     cpus: int = 8
     memory: int = 4000
     real: bool = True
-    """Whether a slurmd is started; without one the node can only be looked at."""
+    """Whether a slurmd is started; otherwise the node exists for commands only."""
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What a cluster is made of; `partitions` are slurm.conf lines after `PartitionName=`."""
+    """The parts of a cluster; `partitions` are slurm.conf lines after `PartitionName=`."""
 
     nodes: tuple[NodeSpec, ...]
     partitions: tuple[str, ...]
@@ -132,10 +132,10 @@ def _devices(directory: Path, count: int) -> Path:
 
 
 def _ghosts_line(spec: NodeSpec, host: str) -> str:
-    """Nodes without a slurmd, in one line; slurmctld wants a port for each all the same.
+    """Nodes without a slurmd, in one line; slurmctld needs a port for each even so.
 
-    Their address is one that no connection gets through to: on an address of this machine one of
-    the ports may be slurmctld's own, which then asks itself, and sdiag counts it.
+    No connection reaches their address: on an address of this machine one of the ports may be
+    slurmctld's own, which would ask itself, and sdiag would count that.
     """
     gres = ",".join(f"gpu:{kind}:{number}" for kind, number in spec.gpus)
     return (

@@ -34,7 +34,7 @@ def process_killed(story: Story) -> None:
 
 
 def no_capacity(story: Story) -> None:
-    """The nodes that are free go away, and jobs ask for more than is left."""
+    """The free nodes go away, and jobs ask for more than is left."""
     job = story.train()
     free = [node for node in NODES if node not in story.lab.nodes_of(job)]
     slurm = story.lab.slurm
@@ -73,7 +73,7 @@ def no_capacity(story: Story) -> None:
 
 
 def requeue_loop(story: Story) -> None:
-    """A job that fails at its start each time, and asks to be tried again."""
+    """A job that fails at every start and is requeued."""
     slurm = story.lab.slurm
 
     held = ("--hold", "--requeue", "--job-name=broken")

@@ -104,14 +104,14 @@ def _reap(statuses: dict[int, int]) -> None:
 
 
 def _let_go() -> None:
-    """Close what others wait for the end of: the owner itself, and who reads what it writes."""
+    """Close the pipes whose end the owner and readers of its output wait for."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for inherited in (0, 1, 2):
         os.dup2(nothing, inherited)
 
 
 def _kill_all() -> None:
-    """Kill children until there are none; orphans of the killed turn up as children in turn."""
+    """Kill children until there are none; orphans of killed processes become children too."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:

@@ -71,10 +71,10 @@ class Keeper:
         return directory
 
     def close(self) -> None:
-        """Kill everything that was started and wait until it is gone, then for the directories.
+        """Kill everything that was started; wait for its end and for the removal of directories.
 
-        What of these is not removed in time, as after 20,000 jobs on a busy machine, the keeper
-        removes alone, even after this process.
+        If that takes too long (20,000 jobs on a busy machine), the keeper goes on removing them
+        alone, even after this process.
         """
         to, back = self._process.stdin, self._process.stdout
         if to is None or back is None or to.closed:
@@ -100,7 +100,7 @@ class Keeper:
 
 
 def _ended(pipe: int, seconds: float) -> bool:
-    """Wait for the end of what a pipe brings; False if it has not come in time."""
+    """Wait for the end of a pipe; False if it does not come in time."""
     deadline = time.monotonic() + seconds
     poll = select.poll()
     poll.register(pipe, select.POLLIN)

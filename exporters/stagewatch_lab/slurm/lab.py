@@ -67,7 +67,7 @@ INTERVALS = {
 
 
 class SlurmLab:
-    """Everything a scenario needs; leaving the context ends and removes it all.
+    """Everything that a scenario needs; leaving the context ends and removes it all.
 
     `interval` is the number of seconds between two evaluations of the rules.
     """
@@ -163,12 +163,6 @@ class SlurmLab:
         """Where the agent of a node, `slurm` (its agent) or `prometheus` listens: host and port."""
         return self._addresses[name]
 
-    def stop_service(self, name: str) -> None:
-        """End the agent of a node, `slurm` (its agent) or `prometheus`, and wait for it."""
-        pid = self._services.pop(name)
-        os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: self.keeper.status(pid) is not None, f"{name} to end")
-
     def start_agent(self, node: str) -> None:
         """Start the agent of a node."""
         watched = "--collector.checkpoints.directories"  # the nodes share it: one looks
@@ -222,11 +216,11 @@ class SlurmLab:
         return self.directory / node / "faults"
 
     def checkpoints(self, job: str) -> Checkpoints:
-        """What a job that trains has saved."""
+        """The checkpoints of a training job."""
         return Checkpoints(self.directory / "jobs" / job / "checkpoints")
 
     def power_off(self, node: str) -> None:
-        """Kill all that a node runs at once: slurmd, its steps, the ranks, the agent."""
+        """Kill everything on a node at once: slurmd, its steps, the ranks, the agent."""
         slurmd = self.slurm.daemons.pids[f"slurmd-{node}"]
         for pid in (slurmd, *self.slurm.processes_on(node), self._services.pop(node)):
             with contextlib.suppress(ProcessLookupError):
@@ -254,7 +248,7 @@ class SlurmLab:
     def wait(
         self, condition: Callable[[], T | Literal[False] | None], what: str, limit: float = 120.0
     ) -> T:
-        """Wait for something that Prometheus will show; fails early if a service has ended."""
+        """Wait until Prometheus shows something; fails early if a service has ended."""
 
         def asked() -> T | Literal[False] | None:
             for name, pid in self._services.items():

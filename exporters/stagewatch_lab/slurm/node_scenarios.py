@@ -18,7 +18,7 @@ REASON = "Xid 79: GPU has fallen off the bus"
 
 
 def node_drained(story: Story) -> None:
-    """A node is drained under a job, and forgotten until the alert says what to run."""
+    """A node with a job is drained, and forgotten until the alert says what to run."""
     job = story.train()
     node = story.lab.nodes_of(job)[-1]
     slurm = story.lab.slurm
@@ -66,7 +66,7 @@ def node_failed(story: Story) -> None:
 
 
 def controller_killed(story: Story) -> None:
-    """slurmctld dies and is started again; jobs train on, and other alerts go on."""
+    """slurmctld dies and is started again; jobs and other alerts continue."""
     job = story.train()
     lab, slurm = story.lab, story.lab.slurm
     spare = next(node for node in NODES if node not in lab.nodes_of(job))
@@ -117,7 +117,7 @@ def controller_killed(story: Story) -> None:
 
 
 def _counters(story: Story) -> dict[str, float]:
-    """What counts ends and failures; none of it may change while nothing happens."""
+    """Counters of ends and failures, which must not change while nothing happens."""
     names = '__name__=~"slurm_(jobs_ended|job_requeues|node_failures)_total"'
     return {
         str(sorted(each.labels.items())): each.value for each in story.query(f"{{{names}}} > 0")

@@ -1,4 +1,4 @@
-"""The phases of a recovery, each read from the metric that tells its time."""
+"""The phases of a recovery, each from the metric with its time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def job_resumed(story: Story, restarts: int = 1) -> None:
 
 
 def job_quiet(story: Story) -> None:
-    """Nothing is said against the job any more."""
+    """No alert about the job is left."""
     severity = 'severity=~"critical|warning"'
     story.gone(f'ALERTS{{job_id="{story.job}", {severity}}}', "the job's alerts to end")
     story.say("no alert about the job is left")

@@ -1,4 +1,4 @@
-"""The shipped rules for a scenario that takes minutes: all that is cut short is their patience."""
+"""The shipped rules with shorter waits, for a scenario that takes minutes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from stagewatch.assets import assets
 
 FOR_SECONDS = 10
-"""Most that an alert waits before it fires; as shipped, the drain's is 15 minutes."""
+"""Longest wait of an alert before it fires; as shipped, the drain's is 15 minutes."""
 INTERVAL_SECONDS = 2
 """How often every group is evaluated."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

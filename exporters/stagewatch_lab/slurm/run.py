@@ -1,4 +1,4 @@
-"""A scenario on a Slurm cluster, for somebody who looks on."""
+"""Runs a scenario on a Slurm cluster and prints what happens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stagewatch_lab.slurm.story import Story
 
 
 def run(options: DemoOptions) -> int:
-    """Exit status 0 if all came to pass; `StagewatchError` says what did not.
+    """Exit status 0 if all expectations held; `StagewatchError` says which did not.
 
     Raises `ConfigError` where Slurm's daemons are not installed, or not by root.
     """

@@ -13,7 +13,7 @@ from stagewatch_lab.slurm.story import Story
 
 @dataclass(frozen=True, slots=True)
 class SlurmScenario:
-    """What is done, in one line, and the function that does it."""
+    """A description in one line, and the function that runs the scenario."""
 
     help: str
     source: str

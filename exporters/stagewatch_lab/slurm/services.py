@@ -1,4 +1,4 @@
-"""What a Slurm cluster needs beside itself: munge, and MariaDB with slurmdbd for accounting."""
+"""Other services that a Slurm cluster needs: munge, and MariaDB with slurmdbd for accounting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PACKAGES = "munge slurmctld slurmd slurmdbd slurm-client mariadb-server"
 
 
 def missing() -> str | None:
-    """Why no cluster can be started here, if so."""
+    """Why no cluster can be started here; empty if it can."""
     if os.geteuid() != 0:
         return "a private Slurm cluster needs root (slurmd starts jobs as other users, mknod)"
     absent = [name for name in NEEDED if shutil.which(name) is None]
@@ -59,7 +59,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment without what the caller's shell says about Slurm."""
+    """The environment without the caller's variables of Slurm."""
     kept = {
         key: value
         for key, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""One run of a scenario: what was done when, and what Prometheus has to say about it."""
+"""One run of a scenario: what was done when, and what Prometheus shows of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fired:
 
 @dataclass
 class Story:
-    """The lab, the fault's marker, and the times of all that followed."""
+    """The lab, the fault's marker, and the times of all later events."""
 
     lab: SlurmLab
     scenario: str
@@ -36,12 +36,12 @@ class Story:
     say: Callable[[str], None] = lambda _: None
     job: str = ""
     origin: dict[str, str] = field(default_factory=dict)
-    """Where the fault really is: what the stack has to find."""
+    """The true place of the fault, which the stack must find."""
     phases: dict[str, float] = field(default_factory=dict)
-    """Unix seconds by name, in the order in which they were looked for; read from Prometheus."""
+    """Unix seconds by phase, from Prometheus, in the order of the queries."""
     alerts: dict[str, Fired] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    """What else was seen, for whoever wants to compare."""
+    """Further observations, for comparisons."""
     fault_id: str = ""
     """Name of the marker; empty: made of the scenario and the time."""
     began: float = field(default_factory=time.time)
@@ -160,7 +160,7 @@ class Story:
         return found[0].value if found else 0.0
 
     def record(self) -> dict[str, Any]:
-        """What is left of the run, as JSON can hold it."""
+        """The run as data for JSON."""
         if self.marker is None:
             raise StagewatchError(f"{self.scenario} has injected nothing")
         return {
@@ -191,7 +191,7 @@ class Story:
         }
 
     def save(self, path: Path) -> None:
-        """Write the record, whole or not at all."""
+        """Write the record atomically."""
         draft = path.with_name(f".{path.name}.draft")
         draft.write_text(json.dumps(self.record(), indent=2) + "\n")
         draft.replace(path)

@@ -1,4 +1,4 @@
-"""One rank of the scenarios' training job, which goes on from its last checkpoint.
+"""One rank of the scenarios' training job, which resumes from its last checkpoint.
 
 Run by `srun` as `python -m stagewatch_lab.slurm.training DIRECTORY`; DIRECTORY is shared by the
 nodes.  Rank 0 saves the parameters in every fifth step, whole or not at all.
@@ -33,7 +33,7 @@ class Checkpoints:
         self._directory = directory
 
     def steps(self) -> list[int]:
-        """Of those that there are, in order."""
+        """The steps of all checkpoints, in order."""
         names = (_NAME.fullmatch(path.name) for path in self._directory.iterdir())
         return sorted(int(name[1]) for name in names if name)
 
@@ -78,7 +78,7 @@ def main(directory: Path) -> None:
         checkpoints = Checkpoints(directory / "checkpoints")
         resumed, parameters = checkpoints.load()
         stagewatch.scalar("resumed_step", resumed)
-        _all_reduce(board, rank)  # nobody saves while another still loads
+        _all_reduce(board, rank)  # no rank saves while another loads
     step = resumed
     while True:
         step += 1

@@ -1,4 +1,4 @@
-"""Waiting for something that a daemon will do in its own time."""
+"""Waits for something that a daemon will do some time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class TookTooLong(StagewatchError):
-    """A condition that did not come true in a generous time."""
+    """A condition has not become true in time."""
 
 
 def wait_for(

@@ -22,7 +22,7 @@ def reward(*_: Any) -> float:
 
 
 def main() -> None:
-    """A batch, an evaluation, rollouts that overlap, a reward; prints what the record showed."""
+    """A batch, an evaluation, a reward; prints what the record showed."""
     warnings.simplefilter("ignore")  # of other people's packages
     stagewatch.install("areal")
     bare_packages("areal", "areal.utils", "areal.infra", "areal.experimental")
@@ -32,11 +32,9 @@ def main() -> None:
     from areal.api.reward_api import AsyncRewardWrapper
     from areal.infra.workflow_executor import WorkflowExecutor
 
-    from stagewatch.client.hooks import areal as hook
     from tests.client.hooking import record
 
     directory = Path(os.environ["STAGEWATCH_DIR"])
-    hook._EPISODES = EPISODES
     ended: list[int] = []
 
     class Workflow:
@@ -68,24 +66,15 @@ def main() -> None:
     executor.submit({"number": 7}, workflow, is_eval=True)
     executor.wait(1)
     after_evaluation = record(directory)
-    executor._stagewatch_batch = None  # as in an executor that is never asked for a batch
-    stagewatch.scalar("rollout_tail", 0.0)
-    stagewatch.scalar("rollout_tail_share", 0.0)
-    for number in range(2, 2 + EPISODES):
-        executor.submit({"number": number}, workflow)
-    executor.wait(EPISODES)
-    overlapping = record(directory)
     executor.destroy()
     wrapper = AsyncRewardWrapper(reward, max_workers=1)
     scored = asyncio.run(wrapper("prompt", "answer"))
     found = record(directory)
     report = {
         "batch": len(batch),
-        "tail": [first.scalars[name] for name in ("rollout_tail", "rollout_tail_share")],
         "work": dict(first.work),
         "unchanged": dict(after_evaluation.work) == dict(first.work),
         "queue": first.scalars["queue_depth"],
-        "overlapping": [overlapping.scalars[n] for n in ("rollout_tail", "rollout_tail_share")],
         "scored": scored,
         "calls": {name: sum(one.durations) for name, one in found.calls.items()},
     }

@@ -143,7 +143,6 @@ def main(kind: str) -> None:
         "seen": seen,
         "part": [found.role, found.framework],
         "work": dict(found.work),
-        "tail": [found.scalars[name] for name in ("rollout_tail", "rollout_tail_share")],
         "weight_version": found.scalars["weight_version"],
         "calls": {name: [sum(one.durations), one.errors] for name, one in found.calls.items()},
         "completed": completed(later),

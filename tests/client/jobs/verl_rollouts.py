@@ -151,17 +151,13 @@ def main() -> None:
     report = {
         "generated": generated,
         "role": first.role,
-        "tail": [first.scalars.get(name) for name in ("rollout_tail", "rollout_tail_share")],
-        "after_evaluation": [found.scalars.get(name) for name in ("rollout_tail",)],
         "work": dict(found.work),
         "seen": seen,
         "answers": answers,
         "scores": scores,
         "taken": taken,
         "calls": {name: [sum(one.durations), one.errors] for name, one in found.calls.items()},
-        "scalars": {
-            name: value for name, value in found.scalars.items() if not name.startswith("rollout_t")
-        },
+        "scalars": dict(found.scalars),
     }
     print("\n" + json.dumps(report))
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.batches import Batch
 from stagewatch.client.hooks.patching import (
     Patches,
     Plan,
@@ -96,10 +95,6 @@ NAMES = Names(
 )
 
 
-_EPISODES = 256
-"""Episodes of which the slowest is compared with the median, where they come in no batches."""
-
-
 def _scopes(module: ModuleType, patches: Patches) -> None:
     """`areal.utils.perf_tracer`."""
 
@@ -129,7 +124,7 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
             execute = original(self, pending_task, *args, **kwargs)
             if getattr(pending_task, "is_eval", False):
                 return execute
-            return within(lambda: _Episode(self))(answered(generated)(execute))
+            return answered(generated)(execute)
 
         return wrapped
 
@@ -141,48 +136,14 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
             tokens, samples = int(mask.sum()), len(mask)
             count(NAMES, stage="rollout", own="generate", samples=samples, tokens=tokens)
 
-    def batch(self: Any, *_: Any, **__: Any) -> Batch:
-        return _begin(self, Batch())
-
     def waiting(_: Any, self: Any, *__: Any, **___: Any) -> None:
         waits = len(self._pending_results) + self.runner.get_output_queue_size()
         record_value(NAMES, "queue_depth", waits, "generate")
 
     executor = getattr(module, "WorkflowExecutor", None)
     patches.plan_extra(executor, "_create_workflow_task", create, "pending_task")
-    patches.plan_extra(executor, "rollout_batch", within(batch))
     dispatcher = getattr(module, "BatchTaskDispatcher", None)
     patches.plan_extra(dispatcher, "wait_results", answered(waiting))
-
-
-class _Episode:
-    """One episode of an executor; it belongs to the batch in which it ends.  Never raises.
-
-    If rollouts run beside the training, there are no batches: `_EPISODES` count as one.
-    """
-
-    def __init__(self, executor: Any) -> None:
-        self._executor = executor
-
-    def __enter__(self) -> None:
-        self._began = _batch_of(self._executor).begin()
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        batch = _batch_of(self._executor)
-        batch.end(self._began)
-        if batch.overlapping and batch.ended >= _EPISODES:
-            batch.close()
-            _begin(self._executor, Batch(overlapping=True))
-
-
-def _batch_of(executor: Any) -> Batch:
-    batch = getattr(executor, "_stagewatch_batch", None)
-    return batch if batch is not None else _begin(executor, Batch(overlapping=True))
-
-
-def _begin(executor: Any, batch: Batch) -> Batch:
-    executor._stagewatch_batch = batch
-    return batch
 
 
 def _rewards(module: ModuleType, patches: Patches) -> None:

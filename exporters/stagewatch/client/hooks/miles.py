@@ -10,8 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.batches import Sample
-from stagewatch.client.hooks.patching import Patches, Plan, answered, class_in, plan_timer, within
+from stagewatch.client.hooks.patching import Patches, Plan, answered, class_in, plan_timer
 from stagewatch.client.hooks.slime import of_function, plan_rewards, rollout, updated
 from stagewatch.client.hooks.span import Names, by_stage, count, record_value
 
@@ -53,11 +52,6 @@ def _rollouts(name: str, asked: Callable[..., tuple[bool, Any]]) -> Plan:
     return lambda module, patches: patches.plan_extra(module, name, recorded, "fn")
 
 
-def _samples(module: ModuleType, patches: Patches) -> None:
-    """`generate_and_rm` of either kind of rollout function: one sample, with its reward."""
-    patches.plan_extra(module, "generate_and_rm", within(lambda *_, **__: Sample()), "sample")
-
-
 def _queue(module: ModuleType, patches: Patches) -> None:
     """`miles.rollout.fully_async_data_buffer`: groups that wait to be trained on."""
 
@@ -96,8 +90,6 @@ MODULES = {
     "miles.utils.timer": _timer,
     "miles.rollout.base_types": _rollouts("call_rollout_fn", of_function),
     "miles.rollout.inference_rollout.compatibility": _rollouts("call_rollout_function", _of_class),
-    "miles.rollout.inference_rollout.inference_rollout_common": _samples,
-    "miles.rollout.sglang_rollout": _samples,
     "miles.rollout.rm_hub": plan_rewards,
     "miles.rollout.fully_async_data_buffer": _queue,
     "miles.backends.megatron_utils.actor": _actor("MegatronTrainRayActor"),

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client.hooks.batches import Batch, Sample
 from stagewatch.client.hooks.patching import (
     Patches,
     Wrapping,
@@ -92,7 +91,7 @@ def _last_part(path: Any) -> str:
 def rollout(
     names: Names, asked: Callable[..., tuple[bool, Any]], stages: tuple[str, str]
 ) -> Wrapping:
-    """Record a rollout or an evaluation, which have these stages, and measure a rollout's batch.
+    """Record a rollout or an evaluation, which have these stages, and what a rollout generated.
 
     `asked` takes its arguments and says whether it evaluates, and the number of the rollout.  If
     the manager's timer has opened the stage already, this is a part of it.
@@ -102,15 +101,12 @@ def rollout(
         evaluation, rollout_id = asked(*arguments, **named)
         return Span(names, stages[evaluation], rollout_id)
 
-    def batch(*arguments: Any, **named: Any) -> Batch | None:
-        return None if asked(*arguments, **named)[0] else Batch()
-
     def report(output: Any, *arguments: Any, **named: Any) -> None:
         if not asked(*arguments, **named)[0]:
             generated(names, output)
 
     def call(original: Callable[..., Any]) -> Callable[..., Any]:
-        return within(stage)(within(batch)(answered(report)(original)))
+        return within(stage)(answered(report)(original))
 
     return call
 
@@ -124,12 +120,6 @@ def _rollout(module: ModuleType, patches: Patches) -> None:
     """`slime.rollout.base_types`."""
     recorded = rollout(NAMES, of_function, ("rollout", "eval"))
     patches.plan(module, "call_rollout_fn", recorded, "fn", "evaluation")
-
-
-def _samples(module: ModuleType, patches: Patches) -> None:
-    """`slime.rollout.sglang_rollout`: the generation of one sample, its reward included."""
-    sample = within(lambda *_, **__: Sample())
-    patches.plan_extra(module, "generate_and_rm", sample, "args", "sample")
 
 
 def _queue(module: ModuleType, patches: Patches) -> None:
@@ -176,7 +166,6 @@ MODULES = {
     "slime.utils.timer": _timer,
     "slime.rollout.base_types": _rollout,
     "slime.rollout.rm_hub": plan_rewards,
-    "slime.rollout.sglang_rollout": _samples,
     "slime.rollout.fully_async_rollout": _queue,
     "slime.backends.megatron_utils.actor": _actor,
 }

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.batches import Batch, Sample
 from stagewatch.client.hooks.patching import (
     Patches,
     answered,
@@ -110,28 +109,18 @@ def _tracking(module: ModuleType, patches: Patches) -> None:
 def _agent_loops(module: ModuleType, patches: Patches) -> None:
     """`verl.experimental.agent_loop.agent_loop`: a worker generates its part of a batch."""
 
-    def batch(self: Any, batch: Any, *_: Any, **__: Any) -> Batch | None:
-        return None if batch.meta_info.get("validate") else Batch()
-
     def generated(output: Any, self: Any, batch: Any, *_: Any, **__: Any) -> None:
         if not batch.meta_info.get("validate"):
             mask = output.batch["response_mask"]  # what the model generated, on the CPU
             tokens, samples = int(mask.sum()), len(output)
             count(NAMES, stage="rollout", own=_GENERATES, samples=samples, tokens=tokens)
 
-    def generate(original: Callable[..., Any]) -> Callable[..., Any]:
-        return within(batch)(answered(generated)(original))
-
-    def sample(*_: Any, **__: Any) -> Sample:
-        return Sample()
-
     def score(self: Any, outputs: Any, *_: Any, **__: Any) -> Any:
         asks = self.reward_loop_worker_handles is not None and outputs[-1].reward_score is None
         return calling(NAMES, "compute_score", "reward") if asks else None
 
     worker = getattr(module, "AgentLoopWorker", None)
-    patches.plan_extra(worker, "generate_sequences", generate, "batch")
-    patches.plan_extra(worker, "_run_agent_loop", within(sample))
+    patches.plan_extra(worker, "generate_sequences", answered(generated), "batch")
     patches.plan_extra(worker, "_compute_score", within(score), "outputs")
 
 

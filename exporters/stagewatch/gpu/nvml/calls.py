@@ -85,11 +85,8 @@ def utilization(nvml: Any, gpu: Any) -> Readings:
 
 
 def memory(nvml: Any, gpu: Any) -> Readings:
-    try:
-        info = nvml.nvmlDeviceGetMemoryInfo(gpu, nvml.nvmlMemory_v2)
-        yield Reading.MEMORY_RESERVED.key(), info.reserved
-    except nvml.NVMLError_FunctionNotFound:  # drivers before 510 count the reserve as used
-        info = nvml.nvmlDeviceGetMemoryInfo(gpu)
+    info = nvml.nvmlDeviceGetMemoryInfo(gpu, nvml.nvmlMemory_v2)
+    yield Reading.MEMORY_RESERVED.key(), info.reserved
     yield Reading.MEMORY_USED.key(), info.used
     yield Reading.MEMORY_TOTAL.key(), info.total
 
@@ -101,10 +98,7 @@ def performance_state(nvml: Any, gpu: Any) -> Readings:
 
 
 def processes(nvml: Any, gpu: Any) -> Readings:
-    try:
-        running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
-    except nvml.NVMLError_FunctionNotFound:  # drivers before 510
-        running = nvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu)
+    running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
     memory = {process.pid: process.usedGpuMemory for process in running}
     yield Reading.PROCESSES.key(), len(memory)
     for pid, used in list(memory.items())[:MAX_PROCESSES]:
