@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.core.errors import ConfigError
-from stagewatch.gpu.recording import RecordedReader, load
+from stagewatch.gpu.recording import RecordedReader, load, main
+from tests.fakes.nvml import FakeNvml
 
 
 def write(file: Path, *entries: object) -> Path:
@@ -76,3 +77,17 @@ def test_hostile_text_never_ends_in_anything_but_a_clear_error(
     file.write_text('{"recording": 1, "interval": 1}\n' + "\n".join(lines), "utf-8")
     with pytest.raises(ConfigError):
         load(file)
+
+
+def test_what_was_recorded_is_replayed_without_its_serials(nvml: FakeNvml, tmp_path: Path) -> None:
+    file = tmp_path / "captured.jsonl"
+    assert main([str(file), "--frames", "2", "--interval", "0.01"]) == 0
+    text = file.read_text()
+    assert "1650000000000" not in text
+    assert "fa4e0000" not in text
+    reader = RecordedReader(file)
+    frame = reader.read(("fast", "medium", "slow"))
+    fast = frame["tiers"]["fast"]["gpus"]
+    assert [row["values"]["gpu_temperature_celsius"] for row in fast] == list(range(50, 58))
+    assert frame["tiers"]["slow"]["gpus"][0]["info"]["serial"] == "0"
+    assert len({row["uuid"] for row in fast}) == 8

@@ -1,4 +1,4 @@
-"""Recordings of GPU readings, replayed on a machine without GPUs.
+"""Recordings of GPU readings: made on a machine with GPUs, replayed on one without.
 
 A recording is JSON lines.  The first describes it, the others are frames as
 `stagewatch.gpu.nvml` documents them, replayed one after the other at `interval` and then from
@@ -9,19 +9,26 @@ the start again::
 
 A frame needs only the tiers, GPUs and values that have changed since the previous frame. Counters
 continue to rise when the recording restarts.
+
+Write one, with serial numbers and UUIDs replaced, with
+`python -m stagewatch.gpu.recording --frames 60 --interval 1 FILE`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.errors import ConfigError, SourceError
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.core.state_file import BROKEN
+from stagewatch.gpu.reader import GpuReader
 from stagewatch.gpu.readings import parse
 
 MAX_SIZE = 64 << 20
@@ -148,3 +155,53 @@ def _declared(key: str) -> str:
     """The key of a reading. Raises `SourceError` if it is not declared."""
     parse(key)
     return key
+
+
+def anonymous(text: str) -> str:
+    """A frame's text with made-up UUIDs and serial numbers of the same form."""
+    import hashlib
+
+    def replace(match: re.Match[str]) -> str:
+        digest = hashlib.sha256(match[2].encode()).hexdigest()
+        parts = (digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32])
+        return match[1] + "-".join(parts)
+
+    text = re.sub(r"((?:GPU|MIG)-)([0-9a-f-]{36})", replace, text)
+    return re.sub(r'("serial":")[^"]*', r"\g<1>0", text)
+
+
+def record(reader: GpuReader, frames: int, interval: float, comment: str) -> Iterator[str]:
+    """The lines of a recording of this machine, one frame each interval."""
+    yield json.dumps({"recording": 1, "interval": interval, "comment": comment})
+    for number in range(frames):
+        if number:
+            time.sleep(interval)
+        frame = reader.read(("fast", "medium", "slow"))
+        yield anonymous(json.dumps(frame, separators=(",", ":")))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Record the GPUs of this machine to a file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stagewatch.gpu.recording", description=main.__doc__
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--frames", type=int, default=60, help="number of frames [default: 60]")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds [default: 1]")
+    parser.add_argument("--comment", default="measured", help="goes into the first line")
+    options = parser.parse_args(argv)
+    reader = GpuReader()
+    try:
+        with options.file.open("w", encoding="utf-8") as out:
+            for line in record(reader, options.frames, options.interval, options.comment):
+                print(line, file=out, flush=True)
+    except (StagewatchError, OSError) as error:
+        print(f"stagewatch: {error}", file=sys.stderr)
+        return 1
+    finally:
+        reader.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
