@@ -12,7 +12,7 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _api
-from stagewatch.client._device import watch_device
+from stagewatch.client._device import EVENTS, STEP_TIME, watch_device
 from stagewatch.ranks.own_work import DEVICE_WAIT
 from tests.client.conftest import Client, Clock
 from tests.client.test_own_work import RANK, all_reduce, exported, own_work
@@ -79,10 +79,42 @@ def torch(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made.cuda.streams = ModuleType("torch.cuda.streams")
     made.cuda.streams.Event, made.cuda.streams.Stream = Event, Stream
 
+    class Timed:
+        """An event that passes once the device has done what it was given before."""
+
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.passes = max(device.clock.now, device.done)
+
+        def query(self) -> bool:
+            return device.clock.now >= self.passes
+
+        def elapsed_time(self, end: Timed) -> float:
+            return (end.passes - self.passes) / 1e6
+
+    made.cuda.Event, made.cuda.is_available = Timed, lambda: True
+    made.cuda.is_current_stream_capturing = lambda: made.capturing
+    made.capturing = False
+    made.optim = ModuleType("torch.optim")
+    made.optim.optimizer = optimizer = ModuleType("torch.optim.optimizer")
+    optimizer.hooks = []  # type: ignore[attr-defined]
+
+    class Handle:
+        def __init__(self, hook: Any) -> None:
+            self._hook = hook
+            optimizer.hooks.append(hook)
+
+        def remove(self) -> None:
+            optimizer.hooks.remove(self._hook)
+
+    optimizer.register_optimizer_step_pre_hook = Handle  # type: ignore[attr-defined]
+    optimizer.register_optimizer_step_post_hook = Handle  # type: ignore[attr-defined]
     pinned: Any = ModuleType("torch.utils.data._utils.pin_memory")
     pinned.pin_memory = pin_memory
     made.pinned = pinned
-    for module in (made, made.cuda, made.cuda.streams, pinned):
+    for module in (made, made.cuda, made.cuda.streams, pinned, made.optim, made.optim.optimizer):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     stop = watch_device(made)
     yield made
@@ -92,6 +124,47 @@ def torch(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def device_wait(client: Client, clock: Clock) -> float:
     """Seconds waited for the device, as the agent exports them now."""
     return exported(client, clock).value(DEVICE_WAIT, *RANK) or 0.0
+
+
+class Optimizer:
+    """One whose step the device is busy with for so long."""
+
+    def __init__(self, torch: Any, device: Device) -> None:
+        self._torch, self._device = torch, device
+
+    def step(self, seconds: float) -> None:
+        before, after = self._torch.optim.optimizer.hooks or (lambda *_: None,) * 2
+        before(self, (), {})
+        self._device.launch(seconds)
+        after(self, (), {})
+
+
+def test_the_step_of_the_optimizer_is_timed_on_the_device_and_nobody_waits_for_it(
+    clock: Clock, client: Client, torch: Any, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert torch.optim.optimizer.hooks == [], "unless one asks for them"
+    monkeypatch.setenv(EVENTS, "1")
+    stop = watch_device(torch)
+    optimizer = Optimizer(torch, device)
+    device.launch(3.0)  # backward, which the step comes after
+    optimizer.step(0.25)
+    optimizer.step(0.5)  # the device has not come to the one before
+    begun = clock.now
+    Optimizer(torch, device).step(7.0)  # another one, as of a GAN
+    clock.forward(20)
+    assert client.record().scalars == {}
+    optimizer.step(1.0)
+    assert client.record().scalars == {STEP_TIME: 0.25}
+    clock.forward(2)
+    torch.capturing = True
+    optimizer.step(1.0)
+    assert client.record().scalars == {STEP_TIME: 0.25}
+    torch.capturing = False
+    optimizer.step(1.0)
+    assert client.record().scalars == {STEP_TIME: 1.0}
+    assert clock.now == begun + int(22e9)
+    stop()
+    assert torch.optim.optimizer.hooks == []
 
 
 WAITS = {

@@ -66,6 +66,9 @@ def fill(made: MadeUp, beyond: float) -> None:
         peer = {**where, "job_id": "7", "role": "train", "rank": rank, "communicator": "world"}
         told = {name: peer[name] for name in peer if name not in ("uuid", "mig")}
         stays("rl_rank_nccl_operation_seconds", 1 - 0.2 * own, **told, op="AllReduce", size="1-2MB")
+        measured = {name: told[name] for name in told if name != "communicator"}
+        measured |= {"name": "optimizer_device_seconds"}
+        stays("rl_scalar", 0.2 * (1 + 0.05 * own), **measured)
         stays("gpu_clock_hertz", 1e9 * (1 - 0.05 * own), **where, domain="sm")
         stays("gpu_temperature_celsius", 60 + 8 * own, **where)
         stays("gpu_sm_active_ratio", 0.5 + 0.05 * own, **where)

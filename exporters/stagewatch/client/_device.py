@@ -2,18 +2,21 @@
 
 A call that launches work on a GPU returns at once; the CPU waits later, when it needs a result.
 There the peers of a slow rank wait for it, so this time is not their own work.  It reads the clock
-twice per call and adds no synchronisation.
+twice per call and adds no synchronisation.  It records two device events per step only if
+`STAGEWATCH_DEVICE_EVENTS` is set.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client._harmless import step_aside, warn_once
+from stagewatch.client._harmless import step_aside, swallow, warn_once
 from stagewatch.client._imports import when_imported
 from stagewatch.client._replacing import Replaced
 
@@ -28,6 +31,9 @@ TENSOR = ("__bool__", "__float__", "__int__", "cpu", "item", "nonzero", "tolist"
 """Methods of a tensor that need what is in it; one on the CPU has it."""
 PINNED = "torch.utils.data._utils.pin_memory"
 """Has `pin_memory`, which copies a batch of data into memory that the device reads."""
+OPTIMIZER = "torch.optim.optimizer"
+EVENTS, STEP_TIME = "STAGEWATCH_DEVICE_EVENTS", "optimizer_device_seconds"
+"""A variable that is 1 where the step of the optimizer is timed on the device; and its scalar."""
 _SUBJECT = "watch_device"
 
 
@@ -64,6 +70,9 @@ class _Watch:
             self._replaced.replace(torch.Tensor, name, here, inherited=True)
         self._replaced.replace(torch, "nonzero", _waiting(compiling, unless=_is_here))
         self._undo.append(when_imported(PINNED, self._start_pinning))
+        if os.environ.get(EVENTS) == "1":
+            timer = _StepTimer(torch, compiling)
+            self._undo += [timer.stop, when_imported(OPTIMIZER, timer.start)]
 
     def _start_pinning(self, module: ModuleType) -> None:
         self._replaced.replace(module, "pin_memory", _waiting(lambda: False))
@@ -73,6 +82,61 @@ class _Watch:
         while self._undo:
             self._undo.pop()()
         self._replaced.restore()
+
+
+class _StepTimer:
+    """Measures the step of the first optimizer on the device, with two events on its stream.
+
+    No peer can delay that step, unless the optimizer itself communicates.  The client never waits
+    for the events: it skips a step while events of an earlier one are pending or in a graph.
+    """
+
+    def __init__(self, torch: Any, compiling: Callable[[], bool]) -> None:
+        self._cuda, self._compiling = torch.cuda, compiling
+        self._handles: list[Any] = []
+        self._events: tuple[Any, Any] | None = None
+        self._optimizer: int | None = None
+        self._open = self._passes = False
+
+    def start(self, module: ModuleType) -> None:
+        """Hook the steps of all optimizers."""
+        hooks: Any = module
+        self._handles.append(hooks.register_optimizer_step_pre_hook(self._begin))
+        self._handles.append(hooks.register_optimizer_step_post_hook(self._end))
+
+    def stop(self) -> None:
+        """Remove the hooks."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _begin(self, optimizer: Any, *_: Any) -> None:
+        try:
+            if self._optimizer is None:
+                self._optimizer = id(optimizer)
+            if self._open or id(optimizer) != self._optimizer or self._compiling():
+                return
+            if not self._cuda.is_available() or self._cuda.is_current_stream_capturing():
+                return
+            if self._events is None:
+                event = functools.partial(self._cuda.Event, enable_timing=True)
+                self._events = event(), event()
+            begun, ended = self._events
+            if self._passes and not ended.query():
+                return
+            if self._passes:
+                _api.scalar(STEP_TIME, begun.elapsed_time(ended) / 1e3)
+            begun.record()
+            self._open, self._passes = True, False
+        except Exception as error:
+            swallow("a step was not timed on the device", error)
+
+    def _end(self, optimizer: Any, *_: Any) -> None:
+        try:
+            if self._open and self._events and id(optimizer) == self._optimizer:
+                self._events[1].record()
+                self._open, self._passes = False, True
+        except Exception as error:
+            swallow("a step was not timed on the device", error)
 
 
 def _waiting(

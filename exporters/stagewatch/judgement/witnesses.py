@@ -103,6 +103,7 @@ _SWAPPED = (
     f"max by ({RANK}) (rl_rank_swapped_memory_bytes{{RANKS}}"
     " / (rl_rank_swapped_memory_bytes{RANKS} + rl_rank_resident_memory_bytes{RANKS}))"
 )
+_STEP = 'avg_over_time(rl_scalar{%s, name="optimizer_device_seconds"}[2m])'
 _STEAL = 'avg by (cluster, node) (rate(node_cpu_seconds_total{mode="steal"}[2m]))'
 _OTHER = (
     'sum by (cluster, node) (rate(os_numa_pages_total{place="other"}[2m]))'
@@ -251,6 +252,13 @@ WITNESSES = (
         *(_ABOVE, 0.1),
         "%s of the pages that its node's processes take lie on another NUMA node than their "
         "processor.",
+    ),
+    Witness(
+        "optimizer_time",
+        f"max by ({RANK}) ({_STEP % 'RANKS'}) / on ({ROLE}) group_left ()"
+        f" quantile by ({ROLE}) (0.5, {_STEP % 'JOBS'})",
+        *(_FROM, 1.05),
+        "Its GPU takes %s of its peers' time for the optimizer's step.",
     ),
     Witness(
         "page_faults",  # some 0.01 of its time on a fast disk
