@@ -68,6 +68,26 @@ dashboard = draw.board(
         TCP,
         CONNECTIONS_OF_THE_RANKS,
         RDMA,
+        draw.section(
+            "Names and endpoints",
+            draw.state_timeline(
+                "Probes",
+                "Whether each configured name resolves and each endpoint answers.",
+                draw.worst("min by (node, target) (net_probe_success{NODE})", least=True, most=32),
+                "{{node}} {{target}}",
+                mappings=draw.mapping({"0": ("fails", draw.RED), "1": ("answers", draw.GREEN)}),
+                width=12,
+                rows=8,
+            ),
+            draw.timeseries(
+                "Phases",
+                "How long each phase took on the slowest node.",
+                "max by (target, phase) (net_probe_seconds{NODE})",
+                "{{target}} {{phase}}",
+                unit="s",
+                log=True,
+            ),
+        ),
         GPU_LINKS,
         draw.section(
             "Clocks",

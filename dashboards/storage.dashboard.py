@@ -12,8 +12,7 @@ configured mount: *stuck* means that the mount lets nothing pass, and grows unti
 execute = queue + round trip + what lies between; a long queue with short round trips is this node's
 own doing, long round trips are the server's or the network's, retransmissions are lost packets or a
 server that does not answer.  **Pressure** is the share of time in which tasks stood still for want
-of the disk.  Pressure, blocked tasks and disks come from node_exporter.  A full or dying mount
-shows here one step before a trainer reads a broken checkpoint.
+of the disk.  A full or dying mount shows here one step before a trainer reads a broken checkpoint.
 """
 
 dashboard = draw.board(
@@ -53,14 +52,16 @@ dashboard = draw.board(
             ),
             draw.stat(
                 "Blocked tasks",
-                "Tasks in uninterruptible sleep, as for a file system or disk.",
-                "sum(node_procs_blocked{NODE})",
+                "Tasks in uninterruptible sleep for a file system or disk.",
+                'sum(io_blocked_tasks{NODE, class=~"nfs|fuse|lustre|page|block|journal"})'
+                " or vector(0)",
                 thresholds=draw.steps((1, draw.AMBER), (10, draw.RED)),
             ),
             draw.stat(
                 "I/O pressure",
                 "The worst node's share of time in which all tasks stood still for I/O.",
-                "max(rate(node_pressure_io_stalled_seconds_total{NODE}[$__rate_interval]))",
+                "max(rate(io_pressure_seconds_total"
+                '{NODE, resource="io", kind="full"}[$__rate_interval]))',
                 unit="percentunit",
                 thresholds=draw.steps((0.1, draw.AMBER), (0.5, draw.RED)),
             ),

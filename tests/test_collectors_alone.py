@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -46,12 +47,15 @@ NODE = {
     "replicas": "rl_rank_replica_check",
     "rank_io": "rl_rank_io_bytes_total",
     "processes": "rl_rank_cgroup_oom_kills_total",
+    "blocked_tasks": "io_blocked_tasks",
+    "io": "io_pressure_seconds_total",
     "nfs": "nfs_operations_total",
     "canary": "io_canary_success",
     "checkpoints": "io_checkpoint_step",
     "logs": "log_matches_total",
     "net": "net_rank_namespaces_unreadable",
     "infiniband": "net_infiniband_bytes_total",
+    "probe": "net_probe_success",
     "clock": "clock_synchronized",
     "faults": "fault_injection_active",
     "incidents": "rl_rank_stack_frame_info",
@@ -154,6 +158,7 @@ def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ob
     infiniband_port(tmp / "sys", "mlx5_0", counters={"port_xmit_data": 1, "port_rcv_data": 2})
     write_marker(tmp / "faults", Marker("f1", "cpu_contention", time.time()))
     with (
+        socket.create_server(("127.0.0.1", 0)) as server,
         Children() as children,
         tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
     ):
@@ -187,6 +192,7 @@ def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ob
             "collector.logs.files": (f"{tmp}/{{job_id}}.log",),
             "collector.logs.every": 0.2,
             "collector.nccl_inspector.dir": Path(memory),
+            "collector.probe.targets": (f"tcp://127.0.0.1:{server.getsockname()[1]}",),
         }
 
 

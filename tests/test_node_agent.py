@@ -114,7 +114,7 @@ def test_an_unreadable_record_directory_costs_only_what_is_about_the_records(
     agent = NodeAgent(tmp_path, "--record-dir", str(no_directory))
     agent.start()
     try:
-        names = ("kmsg", "stages", "ranks", "rank_io", "processes", "net")
+        names = ("kmsg", "stages", "ranks", "rank_io", "processes", "blocked_tasks", "net")
         wait_for(lambda: all(_state(agent, name) is not None for name in names), "all have run")
         failing = [name for name in names if not _state(agent, name)]
         assert failing == ["stages", "ranks"]

@@ -1,13 +1,6 @@
-"""Disks and pressure, from node_exporter, and what the ranks read and write."""
+"""Disks, and the tasks and ranks that wait for them."""
 
 from stagewatch import dashboards as draw
-
-DISKS = 'device!~"loop.*|ram.*|zram.*|sr.*"'
-
-
-def _rate(counter: str) -> str:
-    return f"rate(node_disk_{counter}_total{{NODE, {DISKS}}}[$__rate_interval])"
-
 
 DISKS_AND_WAITING = draw.section(
     "Disks and waiting",
@@ -15,49 +8,47 @@ DISKS_AND_WAITING = draw.section(
         "Pressure",
         "Share of time in which at least one task stood still for want of I/O.",
         draw.worst(
-            "max by (node) (rate(node_pressure_io_waiting_seconds_total{NODE}[$__rate_interval]))"
+            "max by (node) (rate(io_pressure_seconds_total"
+            '{NODE, resource="io", kind="some"}[$__rate_interval]))'
         ),
         "{{node}}",
         unit="percentunit",
     ),
     draw.timeseries(
         "Blocked tasks",
-        "Tasks in uninterruptible sleep.",
-        draw.worst("max by (node) (node_procs_blocked{NODE})"),
-        "{{node}}",
+        "Tasks in uninterruptible sleep by what they wait for.",
+        "sum by (class) (io_blocked_tasks{NODE})",
+        "{{class}}",
+        stack=True,
     ),
     draw.timeseries(
         "Disk latency",
         "Time per request.",
-        [
-            draw.Query(
-                draw.worst(
-                    f"max by (node, device) ({_rate(f'{operation}_time_seconds')}"
-                    f" / ({_rate(f'{operation}s_completed')} > 0))"
-                ),
-                f"{{{{node}}}} {{{{device}}}} {operation}",
-            )
-            for operation in ("read", "write")
-        ],
+        draw.worst(
+            "sum by (node, device, operation)"
+            " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
+            " / (sum by (node, device, operation)"
+            " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)"
+        ),
+        "{{node}} {{device}} {{operation}}",
         unit="s",
     ),
     draw.timeseries(
         "Disk throughput",
         "Bytes of completed requests.",
-        [
-            draw.Query(
-                draw.worst(f"max by (node, device) ({_rate(f'{done}_bytes')})"),
-                f"{{{{node}}}} {{{{device}}}} {done}",
-            )
-            for done in ("read", "written")
-        ],
+        draw.worst(
+            "sum by (node, device, operation) (rate(io_disk_bytes_total{NODE}[$__rate_interval]))"
+        ),
+        "{{node}} {{device}} {{operation}}",
         unit="Bps",
     ),
     draw.timeseries(
         "Disk busy",
         "Share of time the device had a request in flight; one that serves many at once is "
         "not full at 100 %.",
-        draw.worst(f"max by (node, device) ({_rate('io_time_seconds')})"),
+        draw.worst(
+            "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))"
+        ),
         "{{node}} {{device}}",
         unit="percentunit",
     ),

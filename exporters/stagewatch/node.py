@@ -21,10 +21,11 @@ from stagewatch.incidents.files import IncidentDirectory
 from stagewatch.kernel_log import collector as kmsg
 from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.logs import collector as logs
-from stagewatch.network import infiniband
+from stagewatch.network import infiniband, probe
 from stagewatch.node_context import NodeContext, NodeOptions, node_context
 from stagewatch.ranks import (
     activity,
+    blocked_tasks,
     census,
     processes,
     replicas,
@@ -40,7 +41,7 @@ from stagewatch.ranks.servers import Servers
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.ranks.waits.look import Waits
 from stagewatch.slurm.node_jobs import SlurmCgroups
-from stagewatch.storage import canary, checkpoints, nfs
+from stagewatch.storage import canary, checkpoints, io, nfs
 from stagewatch.web.events import events_page
 from stagewatch.web.facts import PageSources
 from stagewatch.web.strips import Strips
@@ -86,7 +87,11 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
                 node.families, node.options.proc, sys=node.options.sys
             )
         ),
+        blocked_tasks.SPEC.built(
+            lambda _, node: blocked_tasks.BlockedTasksCollector(node.families, node.proc)
+        ),
         nccl.SPEC.built(lambda options, node: nccl.InspectorCollector(options.dir, node.ranks)),
+        io.SPEC.built(lambda _, node: io.IoCollector(node.options.proc, node.options.sys)),
         nfs.SPEC.built(
             lambda options, node: nfs.NfsCollector(
                 options.descriptor or node.options.proc / options.process / "mountstats"
@@ -99,6 +104,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         logs.SPEC.built(lambda options, node: logs.collector(options, node.helper)),
         sockets.SPEC.built(lambda _, node: sockets.NetCollector(node.sockets)),
         infiniband.SPEC.built(lambda _, node: infiniband.InfinibandCollector(node.options.sys)),
+        probe.SPEC.built(lambda options, node: probe.collector(options, node.helper)),
         clock.SPEC.built(lambda _, node: clock.ClockCollector(node.read_clock)),
         faults.SPEC.built(lambda _, node: faults.FaultsCollector(node.options.fault_dir)),
         incidents.SPEC.built(

@@ -19,9 +19,10 @@ from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.logs import child as log_child
 from stagewatch.logs.collector import MOST_BYTES, MOST_FILES
+from stagewatch.ranks import blocked_tasks, processes, work
 from stagewatch.ranks import io as rank_io
-from stagewatch.ranks import processes, work
 from stagewatch.ranks import sockets as net
+from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyIo
 from stagewatch.ranks.held_sockets import RankSockets
@@ -29,7 +30,8 @@ from stagewatch.ranks.io import RankIoCollector
 from stagewatch.ranks.processes import ProcessesCollector
 from stagewatch.ranks.sockets import NetCollector
 from stagewatch.ranks.work import WorkCollector
-from stagewatch.storage import nfs
+from stagewatch.storage import io, nfs
+from stagewatch.storage.io import IoCollector
 from stagewatch.storage.nfs import NfsCollector
 from tests.bench.table import row
 from tests.ranks.fakes import FakeRanks, program
@@ -90,10 +92,17 @@ def main() -> None:
         _measure("rank_io", RankIoCollector(counters), SPECS["rank_io"], 0.2)
         last = FamilyIo(still, files, fresh_for=1e9)
         _measure("work", WorkCollector(ranks, last, sockets), SPECS["work"], 0.1)
+        _measure(
+            "blocked_tasks", BlockedTasksCollector(still, Procfs()), SPECS["blocked_tasks"], 0.1
+        )
         _measure("processes", ProcessesCollector(still, PROC), SPECS["processes"], 0.1)
+        _measure("io", IoCollector(PROC, Path("/sys")), SPECS["io"], 0.1)
 
 
-SPECS = {module.SPEC.name: module.SPEC.interval for module in (net, nfs, processes, rank_io, work)}
+SPECS = {
+    module.SPEC.name: module.SPEC.interval
+    for module in (blocked_tasks, io, net, nfs, processes, rank_io, work)
+}
 
 
 def _cpu(call: Callable[[], object], rounds: int = ROUNDS) -> float:

@@ -305,7 +305,7 @@ def _labels(name: str | None, recorded: Mapping[str, dict[str, int]]) -> dict[st
         return also
     if name in declared():
         labels = declared()[name]
-    elif name.startswith(("node_network_", "node_disk_")):
+    elif name.startswith("node_network_"):
         labels = ("device",)
     elif name.startswith("prometheus_rule_"):
         labels = ("rule_group",)

@@ -1,7 +1,7 @@
 """A small cluster in trouble, watched by the real agents and a real Prometheus.
 
 Real: two demo nodes with a job that hangs, a third node with ranks that talk TCP and fail, its
-mounts, logs and checkpoints, node_exporter, and, given one, a Slurm cluster.  Not real, as
+mounts, probes, logs and checkpoints, node_exporter, and, given one, a Slurm cluster.  Not real, as
 no machine of the tests has them: GPUs (recorded, and a stand-in for the driver's library), RDMA
 ports (a sysfs tree) and NFS (a mountstats file whose counts this scene drives on).  An hour of
 steps is a minute here.
@@ -204,7 +204,7 @@ class Scene:
         return address
 
     def _faulty_node(self) -> None:
-        """Node C: a driver with errors, RDMA ports, mounts, checkpoints, logs."""
+        """Node C: a driver with errors, RDMA ports, mounts, checkpoints, logs, probes."""
         root = self.directory
         for name in ("mount", "nfs", "sys", "jobs", f"scratch/{JOB}/step-1", f"logs/{JOB}"):
             (root / name).mkdir(parents=True)
@@ -218,6 +218,8 @@ class Scene:
             *("--collector.checkpoints.directories", f"{root}/scratch/{{job}}"),
             *("--collector.checkpoints.every", "2s"),
             *("--collector.logs.files", f"{root}/logs/{{job_id}}/{{role}}_{{rank}}.log"),
+            *("--collector.probe.targets", "dns:localhost,tcp:127.0.0.1:1"),
+            *("--collector.probe.every", "2s"),
             *("--collector.gpu-jobs.prolog-dir", str(root / "jobs")),
             *("--collector.kmsg.state-file", str(root / "kmsg.json")),
             **self._nvml.environ,

@@ -36,13 +36,6 @@ OF_THE_SITE = {"site:limit:value"}
 """Recorded by rules of its own, where it has any (docs/tuning.md)."""
 OF_NODE_EXPORTER = {
     "node_cpu_seconds_total",
-    "node_disk_io_time_seconds_total",
-    "node_disk_read_bytes_total",
-    "node_disk_read_time_seconds_total",
-    "node_disk_reads_completed_total",
-    "node_disk_write_time_seconds_total",
-    "node_disk_writes_completed_total",
-    "node_disk_written_bytes_total",
     "node_netstat_Tcp_CurrEstab",
     "node_netstat_Tcp_OutSegs",
     "node_netstat_Tcp_RetransSegs",
@@ -54,9 +47,6 @@ OF_NODE_EXPORTER = {
     "node_network_transmit_bytes_total",
     "node_network_transmit_drop_total",
     "node_network_transmit_errs_total",
-    "node_pressure_io_stalled_seconds_total",
-    "node_pressure_io_waiting_seconds_total",
-    "node_procs_blocked",
 }
 
 

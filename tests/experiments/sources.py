@@ -100,7 +100,7 @@ SOURCES = {
         "the name of the event's receiver does not resolve",
         "controller, event to rollout worker 0",
         "rollout, “CUDA out of memory”",
-        (),  # "resolving: at once → fails", which nobody measures here
+        (Evidence("resolving", "at once → fails", r"probe \(.*dns", ""),),
     ),
     "full-storage": Source(
         "S1 #5",

@@ -95,8 +95,6 @@ def _evidence(name: str, report: Report) -> Iterator[str]:
     every = span(report["interval"])
     yield f"Here: {', '.join(ranks)}; baseline of {baseline}, sampled every {every}."
     yield ""
-    if source and not source.evidence:
-        return
     columns = ("what", "source", "component", "median (mean ± 2σ)", "furthest", "deviated after")
     yield _row(columns)
     yield _row("---" for _ in columns)

@@ -39,6 +39,7 @@ def fill(made: MadeUp, beyond: float) -> None:
 
     grows("rl_rank_run_queue_seconds_total", 0.02 * by_tick, **slow)
     grows("rl_rank_cgroup_throttled_seconds_total", 0.02 * by_tick, **slow)
+    grows("rl_rank_block_io_delay_seconds_total", 0.02 * by_tick, **slow)
     grows("rl_rank_data_wait_seconds_total", 0.02 * by_tick, **slow)
     grows("rl_rank_major_page_faults_total", 100 * by_tick, **slow)
     grows("rl_rank_tcp_retransmissions_total", beyond, **slow)

@@ -101,7 +101,7 @@ def test_commands_and_the_agent_go_on(
         )
         wait_for(lambda: agent.value("stagewatch_processes_unread"), "the stuck process is told")
         assert f"/proc/{stuck.pid}/environ does not answer" in agent.log.read_text()
-        for name in ("stages", "processes", "net", "rank_io", "work"):
+        for name in ("stages", "processes", "blocked_tasks", "net", "rank_io", "work"):
             wait_for(
                 lambda name=name: agent.value("stagewatch_collector_success", collector=name) == 1,
                 f"the collector {name}",

@@ -147,6 +147,12 @@ WITNESSES = (
         "It waits for data %s of the time more than its peers.",
     ),
     Witness(
+        "disk_wait",
+        _own("rl_rank_block_io_delay_seconds_total"),
+        *(_ABOVE, 0.02),
+        "It waits for disks %s of the time.",
+    ),
+    Witness(
         "gpu_clock",
         _beside("/", _CLOCK, "min"),
         *(_BELOW, 0.95),

@@ -1,4 +1,6 @@
-"""The node's RDMA ports: `infiniband` reads the counters of InfiniBand, RoCE and EFA from sysfs.
+"""The node's network: RDMA ports, and the names and endpoints that a site wants probed.
 
-The sockets of ranks belong to the room `ranks`.
+`infiniband` reads counters of InfiniBand, RoCE and EFA ports from sysfs.  `probe` looks up names
+and connects; resolvers and servers may hang, so `probe_child` does it in the helper process.  The
+sockets of ranks belong to the room `ranks`.
 """

@@ -3,7 +3,7 @@
 Records (`record_directory`, `records`) and launchers' variables (`environment_scan`) show which
 processes are ranks; `directory` joins both, and `families` adds the processes that ranks have
 started.  The collectors read from these two: `stages`, `activity` (with `wait_class`), `work`,
-`io`, `processes`, `sockets` (with `flows` and `socket_diag`), `census`;
+`io`, `processes`, `blocked_tasks`, `sockets` (with `flows` and `socket_diag`), `census`;
 `family_io` and `held_sockets` are read by several of them.  Open `directory` first.
 
 Other subjects attribute what they show to ranks by `RankDirectory.ranks` and

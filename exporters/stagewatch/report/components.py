@@ -16,7 +16,7 @@ _WORKER = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Component:
-    """One part of the system.  `kind` is rank, node, gpu, mount or slurm."""
+    """One part of the system.  `kind` is rank, node, gpu, mount, probe or slurm."""
 
     kind: str
     role: str = ""
@@ -51,6 +51,8 @@ def component_of(labels: Mapping[str, str]) -> Component:
             return Component("mount", "", labels[label], node)
     if labels.get("gpu"):
         return Component("gpu", "", labels["gpu"], node)
+    if labels.get("target"):
+        return Component("probe", "", labels["target"], node)
     if node:
         return Component("node", node=node)
     return Component("slurm", "", "Slurm")
@@ -95,7 +97,7 @@ def in_order(components: Iterable[Component]) -> list[Component]:
 
 
 def _position(component: Component) -> tuple[object, ...]:
-    kinds = ("slurm", "rank", "gpu", "node", "mount")
+    kinds = ("slurm", "rank", "gpu", "node", "mount", "probe")
     number = int(component.name) if component.name.isdigit() else -1
     return (
         kinds.index(component.kind),

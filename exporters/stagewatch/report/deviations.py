@@ -30,7 +30,7 @@ AGE_FACTOR = 1.5
 PERSISTENCE = (3, 4)
 """A deviation is sustained when so many of so many values in a row deviate."""
 
-_IDENTITY = ("role", "rank", "node", "gpu", "uuid", "mount", "directory", "stage")
+_IDENTITY = ("role", "rank", "node", "gpu", "uuid", "mount", "directory", "target", "stage")
 
 MIB = 1 << 20
 RANK = "role, rank"
@@ -40,7 +40,7 @@ MOUNT = "node, mount"
 STAGE_OPEN = "rl_rank_stage_open_seconds"
 NFS_TIME = "nfs_operation_execute_seconds_total"
 FREE_SPACE = "io_filesystem_available_bytes"
-PRESSURE = "node_pressure_io_waiting_seconds_total"  # of node_exporter
+PRESSURE = "io_pressure_seconds_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ SIGNALS = (
     Signal("canary", "s", 0.1, "io_canary_seconds", f"{MOUNT}, phase"),
     Signal("free space", "ratio", 0.02, FREE_SPACE, MOUNT, per="io_filesystem_size_bytes"),
     Signal("checkpoint size", "B", MIB, "io_checkpoint_size_bytes", "directory"),
-    Signal("pressure", "ratio", 0.15, PRESSURE, "node", "rate"),
+    Signal("pressure", "ratio", 0.15, PRESSURE, "node, resource", "rate", more={"kind": "some"}),
+    Signal("probe", "s", 0.1, "net_probe_seconds", "node, target, phase"),
     Signal("clock offset", "s", 0.01, "clock_offset_seconds", "node"),
 )
 

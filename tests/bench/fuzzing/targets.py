@@ -34,6 +34,7 @@ from stagewatch.slurm import discovery
 from stagewatch.slurm.events.jobs import JobLedger
 from stagewatch.slurm.events.nodes import NodeLedger
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
+from stagewatch.storage.io import parse_diskstats
 from stagewatch.storage.mountstats import parse_mountstats
 from stagewatch.web.message import Refused, parse_head
 from tests.bench.fuzzing import answers, slurm
@@ -69,6 +70,10 @@ MOUNTSTATS = tuple(
         b"rdma 0 0 5 0 0 9 9 0 9 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
         b"udp 832 0 10 10 0 12 0 2 0 0",
     )
+)
+DISKSTATS = (
+    b" 259       0 nvme0n1 1 2 3 4 5 6 7 8 0 9 10 11 12 13 14 15 16\n",
+    b"   8       1 sda1 1 2 3 4 5 6 7 8 9 10 11\n",
 )
 MOUNTS = (b"fs1:/export /mnt/data nfs4 rw,vers=4.2 0 0\n/dev/sda1 /mnt/a\\040b ext4 rw 0 0\n",)
 STAT = (
@@ -213,6 +218,7 @@ def _targets(home: Path) -> list[Target]:
         Target("events", (file,), lambda data: parse_events(data, 2**62), 0.02),
         Target("mountstats", MOUNTSTATS, decoded(parse_mountstats), 0.10),
         Target("mounts", MOUNTS, decoded(parse_mounts), 0.05),
+        Target("diskstats", DISKSTATS, decoded(lambda text: list(parse_diskstats(text))), 0.10),
         Target("/proc/PID/stat", STAT, stat, 0.08),
         Target("infiniband", (b"400 Gb/sec (4X NDR)\n4: ACTIVE\n123\n45\n",), ports, 0.02),
         Target("control groups", CGROUPS, decoded(parse_slurm_cgroup), 0.05),
