@@ -25,12 +25,6 @@ pytestmark = [pytest.mark.xdist_group("as_installed"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def children() -> Iterator[Children]:
-    with Children() as children:
-        yield children
-
-
-@pytest.fixture
 def agent(children: Children) -> Iterator[NodeAgent]:
     """An agent by the unit, beside eight ranks of a job."""
     need_users()
