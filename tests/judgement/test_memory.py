@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.facts import Inside, RankFacts
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.limits import Limits, Shown
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.wait_class import WaitClass
@@ -85,6 +85,10 @@ def test_a_site_sets_how_long_nobody_is_woken() -> None:
         ({"stage": "init"}, None, 1800.0),
         ({"at_work": True}, None, 900.0),
         ({"wait_class": WaitClass.SPIN, "stage": "rollout", "collectives": {}}, None, 600.0),
+        ({"kernel_waits": (KernelWait(""),), "heard_seconds": 4.0}, None, 180.0),
+        ({"kernel_waits": (KernelWait(""),), "heard_seconds": 399.0}, None, 60.0),
+        ({"kernel_waits": (KernelWait("a sleep"),), "heard_seconds": 4.0}, None, 60.0),
+        ({"heard_seconds": 4.0}, None, 60.0),
         ({"unmarked": True}, None, None),
     ],
 )
@@ -143,6 +147,21 @@ def test_a_job_that_was_suspended_is_left_alone_for_a_while() -> None:
     assert (soon.verdict.stalled, soon.silent_seconds) == (False, 25.0)
     later = course(at(400, stopped), at(435, HUNG))
     assert (later.verdict.stalled, later.silent_seconds, later.paged) == (True, 35.0, False)
+
+
+def test_the_time_in_which_all_ranks_idled_is_no_silence() -> None:
+    """They waited for rollouts for long, and save what they have, at last."""
+    idle = [
+        dataclasses.replace(rank, stage="idle", inside={}, wait_class=WaitClass.PARKED)
+        for rank in HUNG
+    ]
+    saving = [dataclasses.replace(rank, wait_class=WaitClass.IO) for rank in idle]
+    rested = course(at(400, idle))
+    assert rested.verdict.excuse and rested.verdict.excuse.kind == "idle"
+    soon = course(at(400, idle), *(at(second, saving) for second in range(405, 456, 5)))
+    assert (soon.verdict.stalled, soon.silent_seconds, soon.paged) == (True, 55.0, False)
+    later = course(at(400, idle), *(at(second, saving) for second in range(405, 471, 5)))
+    assert (later.silent_seconds, later.paged) == (70.0, True)
 
 
 def test_a_debugger_excuses_what_nobody_suspected_before_it_came() -> None:

@@ -127,7 +127,8 @@ class RankFacts:
     behind: bool = False
     """Whether it is in a stage that most of its peers have completed once more."""
     unmarked: bool = False
-    """Whether it tells of its collectives alone, and has never made a mark of progress."""
+    """Whether it has never made a mark of progress, and shows by its collectives alone that it goes
+    on; or, in a job that tells nothing at all, by what it takes and moves."""
     apart_before: bool = False
     """Whether it stood in another stage than most of its role before the job stood still, too."""
     dead_seconds: float | None = None
@@ -143,8 +144,15 @@ class RankFacts:
     """What its GPU runs, by a core dump of it that its user has asked for."""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
+    heard_seconds: float | None = None
+    """How long ago data came in on a connection that it has opened."""
     nccl: tuple[Communicator, ...] = ()
     """What its communicators have open or had last, where a library below its program tells."""
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether what it takes and moves alone shows that it goes on."""
+        return self.unmarked and not (self.collectives or self.inside)
 
     @property
     def computes(self) -> bool:
@@ -156,6 +164,14 @@ class RankFacts:
         """Whether the kernel shows that it waits for nobody."""
         waits = self.kernel_waits
         return bool(waits) and all(wait.nobody and wait.how for wait in waits)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it waits for nothing that the kernel shows, and somebody has answered it since it
+        was overdue: it may ask again and again, of a server that refuses for now."""
+        shown = not self.kernel_waits or any(wait.how for wait in self.kernel_waits)
+        heard, late = self.heard_seconds, self.late_seconds
+        return not shown and heard is not None and late is not None and heard < late
 
     @property
     def marks(self) -> bool:
@@ -201,7 +217,7 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
-    *("gpu", "device", "gpu_kernel", "kernel_waits", "marking_seconds", "nccl"),
+    *("gpu", "device", "gpu_kernel", "kernel_waits", "marking_seconds", "heard_seconds", "nccl"),
 )
 """What one look at a node does not tell."""
 
