@@ -12,20 +12,20 @@ from tests.hangbench.player import Played, play
 from tests.hangbench.shape import load
 
 EVALUATES = """
-title = "Rank 0 evaluates for 22 s, and the others wait for it in a barrier"
+title = "Rank 0 evaluates for 30 s, and the others wait for it in a barrier"
 source = "https://example.org/"
 taken = "For a test."
 kind = "eval"
 healthy = true
 world = 3
-steps = 8
-watch = 30
+steps = 16
+watch = 45
 step = [
     { do = "sleep", seconds = 0.7, stage = "train" },
     { do = "collective", stage = "train" },
-    { do = "sleep", seconds = 22, ranks = [0], at = 4, trigger = true },
-    { do = "io", seconds = 22, mode = "read", ranks = [2], at = 4, trigger = true },
-    { do = "collective", op = "barrier", at = 4 },
+    { do = "sleep", seconds = 30, ranks = [0], at = 12, trigger = true },
+    { do = "io", seconds = 30, mode = "read", ranks = [2], at = 12, trigger = true },
+    { do = "collective", op = "barrier", at = 12 },
 ]
 """
 
@@ -42,7 +42,7 @@ def test_an_evaluation_computes_while_the_others_spin_or_read(tmp_path: Path) ->
         assert plays[0].sound() == "", plays[0].log
         assert field.api is not None
         began = plays[0].triggered
-        tracks = field.api.query_range("rl_rank_device_state", began + 12, began + 20, 2.0)
+        tracks = field.api.query_range("rl_rank_device_state", began + 12, began + 27, 5.0)
     told: dict[str, set[str]] = {track.labels["rank"]: set() for track in tracks}
     for track in tracks:
         told[track.labels["rank"]].add(track.labels["state"])
