@@ -9,7 +9,7 @@ from stagewatch.assets import assets
 
 FOR_SECONDS = 10
 """Most that an alert waits before it fires; as shipped, the drain's is 15 minutes."""
-INTERVAL_SECONDS = 4
+INTERVAL_SECONDS = 2
 """How often every group is evaluated."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
