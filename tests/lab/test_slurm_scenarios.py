@@ -38,9 +38,7 @@ def slurm_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
         pytest.skip("needs prometheus on the PATH")
     if why := missing():
         pytest.skip(why)
-    # The rules take half of the lab's time; evaluated half as often, they still speak in time.
-    interval = 2 * INTERVAL_SECONDS
-    with SlurmLab(tmp_path_factory.mktemp("cache"), interval=interval) as lab:
+    with SlurmLab(tmp_path_factory.mktemp("cache")) as lab:
         yield lab
 
 
