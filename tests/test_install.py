@@ -1,4 +1,4 @@
-"""The wheel, installed without any dependency into a fresh environment."""
+"""The wheel, built from the sdist and installed without any dependency."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
+import urllib.request
 import venv
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import stagewatch
@@ -38,13 +41,24 @@ def succeed(*command: str | Path, **environ: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("hatchling", reason="needs hatchling, of the extra `dev`, to build a wheel")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip(
+        "hatchling", reason="needs hatchling, of the extra `dev`, to build an sdist"
+    )
+    directory = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(directory)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = directory.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     if run(*pip, "--version").returncode:
         pytest.skip("needs pip in this environment")
-    succeed(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", directory, ROOT)
+    succeed(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", directory, sdist)
     (built,) = directory.glob("*.whl")
     return built
 
@@ -79,11 +93,25 @@ def test_the_wheel_carries_what_belongs_to_it(wheel: Path) -> None:
     }
     assert sources <= names
     alerts = {path.name for path in (ROOT / "alerts").glob("*.rules.yaml")}
+    alerts -= {"dcgm.rules.yaml"}  # `assets export` makes it
     assert alerts <= {name.removeprefix("stagewatch/_assets/alerts/") for name in names}
     assert {name.split("/")[0] for name in names} == {"stagewatch", info}
     assert told["License-Expression"] == "Apache-2.0"
     assert told["Requires-Python"] == ">=3.10"
     assert all("extra ==" in line for line in told.get_all("Requires-Dist", []))
+
+
+def test_the_sdist_holds_what_the_tests_and_the_deployment_need(sdist: Path) -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if tracked.returncode:
+        pytest.skip("needs a git checkout, to know what belongs to the project")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {
+        name for name in tracked.stdout.splitlines() if not name.startswith(".")
+    } - held == set()
 
 
 def test_a_trainer_needs_nothing_but_the_wheel(bare: Path, tmp_path: Path) -> None:
@@ -126,19 +154,43 @@ def test_a_command_that_needs_more_says_what_to_install(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_rules_are_found_in_the_wheel(bare: Path) -> None:
-    code = "from stagewatch.assets import assets; print(assets('alerts'))"
-    directory = Path(succeed(bare / "python", "-I", "-c", code).strip())
-    assert directory.is_relative_to(bare.parent)
-    assert (directory / "stalls.rules.yaml").read_bytes() == (
-        ROOT / "alerts" / "stalls.rules.yaml"
-    ).read_bytes()
+def test_rules_and_dashboards_come_out_of_the_wheel_as_they_are_in_the_checkout(
+    bare: Path, tmp_path: Path
+) -> None:
+    export = (bare / "stagewatch", "assets", "export", tmp_path / "out")
+    succeed(*export)
+    ours = {
+        **{f"alerts/{file.name}": file for file in (ROOT / "alerts").glob("*.rules.yaml")},
+        **{
+            f"alerts/runbooks/{file.name}": file for file in (ROOT / "alerts/runbooks").glob("*.md")
+        },
+        **{f"dashboards/{file.name}": file for file in (ROOT / "dashboards/generated").glob("*")},
+        "kubernetes/rules.yaml": ROOT / "deploy/kubernetes/rules.yaml",
+    }
+    out = {
+        str(path.relative_to(tmp_path / "out")): path.read_bytes()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file()
+    }
+    site = tmp_path / "out" / "alerts" / "site.rules.yaml"
+    assert yaml.safe_load(out.pop("alerts/site.rules.yaml"))["groups"][0]["rules"] is None
+    assert out == {name: file.read_bytes() for name, file in ours.items()}
+    site.write_text("groups: []  # of the site\n")
+    succeed(*export)
+    assert site.read_text() == "groups: []  # of the site\n"
+
+
+def test_a_directory_that_cannot_be_written_is_named(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run(bare / "stagewatch", "assets", "export", tmp_path / "file")
+    assert done.returncode == 1
+    assert str(tmp_path / "file") in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 EXTRAS = ("node", "slurm", "report", "demo", "top")
 NOWHERE = "http://127.0.0.1:9"
 BARE: dict[tuple[str, ...], int] = {
-    ("assets", "export", "{tmp}/assets"): 0,
     ("fault", "list", "--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"): 0,
     (
         *("fault", "inject", "cpu", "--target", "all", "--for", "1s", "--dry-run"),
@@ -248,6 +300,18 @@ def test_no_command_advises_to_install_what_is_installed(
             assert advice[1] in extras, said
 
 
+@pytest.mark.parametrize("installed", ["demo"], indirect=True)
+def test_the_scenarios_of_the_repository_are_told_of_and_not_carried(
+    installed: tuple[str, Path],
+) -> None:
+    demo = (installed[1] / "stagewatch", "demo", "--scenario")
+    asked = run(*demo, "starved-rollout")
+    assert asked.returncode == 2
+    assert "a clone of the repository" in asked.stderr
+    (listed,) = succeed(*demo, "list").splitlines()
+    assert listed.split()[0] == "sync-stall"
+
+
 @pytest.mark.parametrize("installed", ["node", "slurm"], indirect=True)
 def test_an_agent_starts_with_its_own_extra(installed: tuple[str, Path], tmp_path: Path) -> None:
     extra, binaries = installed
@@ -255,7 +319,12 @@ def test_an_agent_starts_with_its_own_extra(installed: tuple[str, Path], tmp_pat
     command = [binaries / "stagewatch", extra, "--listen", "127.0.0.1:0", *state]
     with Children() as children:
         agent = children.start([str(word) for word in command], log=tmp_path / "log")
-        wait_for(lambda: " agent on http://" in (tmp_path / "log").read_text(), "it listens")
+        told = wait_for(
+            lambda: re.search(r" agent on (http://[\d.:]+)", (tmp_path / "log").read_text()),
+            "it listens",
+        )
+        with urllib.request.urlopen(f"{told[1]}/metrics") as answer:
+            assert b"stagewatch_collector_success" in answer.read()
         agent.terminate()
         assert agent.wait(timeout=60) == 0, (tmp_path / "log").read_text()
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -31,12 +31,6 @@ pytestmark = [pytest.mark.xdist_group("as_installed"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def children() -> Iterator[Children]:
-    with Children() as children:
-        yield children
-
-
-@pytest.fixture
 def prepared(children: Children) -> Iterator[NodeAgent]:
     """An agent beside eight ranks of a job, before it starts."""
     need_users()

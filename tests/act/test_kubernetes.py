@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,12 @@ from stagewatch.act.kubernetes import KubernetesSite
 from stagewatch.act.site import Refused, SiteOptions, act
 from stagewatch.core.errors import SourceError
 from tests.act.proposals import proposal
+from tests.serving import Reply, Request, WebServer
 
 OPTIONS = SiteOptions()
 
 
-class Api:
+class Api(WebServer):
     """Nodes and events; patches conditions by their type, as a strategic merge does."""
 
     def __init__(self, *nodes: str) -> None:
@@ -36,25 +36,13 @@ class Api:
         }
         self.events: list[Any] = []
         self.tokens: set[str] = set()
-        api = self
+        super().__init__(self._reply)
 
-        class Handler(BaseHTTPRequestHandler):
-            def _do(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length) or b"null")
-                api.tokens.add(self.headers["Authorization"])
-                status, answer = api.answer(self.command, self.path, body, self.headers)
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(json.dumps(answer).encode())
-
-            do_GET = do_POST = do_PATCH = _do
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+    def _reply(self, request: Request) -> Reply:
+        self.tokens.add(request.headers["Authorization"])
+        body = json.loads(request.body or b"null")
+        status, told = self.answer(request.method, request.path, body, request.headers)
+        return Reply(json.dumps(told).encode(), status)
 
     def answer(self, method: str, path: str, body: Any, headers: Any) -> tuple[int, Any]:
         if (method, path) == ("GET", "/api/v1/nodes"):
@@ -82,13 +70,8 @@ class Api:
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    api = Api("n1", "n2", "n3")
-    thread = threading.Thread(target=api.server.serve_forever)
-    thread.start()
-    yield api
-    api.server.shutdown()
-    api.server.server_close()
-    thread.join()
+    with closing(Api("n1", "n2", "n3")) as api:
+        yield api
 
 
 @pytest.fixture

@@ -6,13 +6,10 @@ import dataclasses
 import email
 import email.policy
 import json
-import socketserver
-import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from email.message import EmailMessage
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,82 +25,47 @@ from stagewatch.judgement.watch import Judged, Look
 from stagewatch.prometheus.api import Series
 from stagewatch.ranks.stacks import Stack
 from tests.judgement.jobs import LEFT, SPINNING, job, verdict
+from tests.serving import MailServer, Reply, Request, WebServer
 
 NOW = 1_790_000_000.0
 
 
-class Smtp:
-    """A mail server that takes one recipient and a text, as RFC 5321 has it."""
+class Smtp(MailServer):
+    """A mail server that knows the parts of a mail."""
 
-    def __init__(self) -> None:
-        self.taken: list[tuple[str, EmailMessage]] = []
-        taken = self.taken
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
 
-        class Handler(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                self.wfile.write(b"220 stub\r\n")
-                to = ""
-                while line := self.rfile.readline().decode():
-                    word = line[:4].upper().strip()
-                    if word == "RCPT":
-                        to = line.partition("<")[2].partition(">")[0]
-                    if word == "DATA":
-                        self.wfile.write(b"354 go on\r\n")
-                        text = b""
-                        while (more := self.rfile.readline()) != b".\r\n":
-                            text += more
-                        read = email.message_from_bytes(text, policy=email.policy.default)
-                        assert isinstance(read, EmailMessage)
-                        taken.append((to, read))
-                    self.wfile.write(b"221 bye\r\n" if word == "QUIT" else b"250 ok\r\n")
-                    if word == "QUIT":
-                        return
-
-        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-        self.address = "127.0.0.1", self.server.server_address[1]
+    @property
+    def taken(self) -> list[tuple[str, EmailMessage]]:
+        """Recipient and content."""
+        read = [(to, email.message_from_string(text, policy=email.policy.default))
+                for to, text in self.mails]  # fmt: skip
+        return [(to, mail) for to, mail in read if isinstance(mail, EmailMessage)]
 
 
-class Webhook:
+class Webhook(WebServer):
     """What Slack and Mattermost have: a URL that takes JSON with a text."""
 
     def __init__(self, status: int = 200) -> None:
         self.texts: list[str] = []
-        texts = self.texts
+        super().__init__(self._reply)
+        self._status = status
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                texts.append(json.loads(body)["text"])
-                self.send_response(status)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    def _reply(self, request: Request) -> Reply:
+        self.texts.append(json.loads(request.body)["text"])
+        return Reply(status=self._status)
 
     def file(self, directory: Path) -> Path:
         file = directory / "webhook"
-        file.write_text(f"http://127.0.0.1:{self.server.server_port}/services/T0/B0/secret\n")
+        file.write_text(f"{self.url}/services/T0/B0/secret\n")
         return file
-
-
-@contextmanager
-def serving(server: socketserver.BaseServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture
 def smtp() -> Iterator[Smtp]:
-    stub = Smtp()
-    with serving(stub.server):
+    with closing(Smtp()) as stub:
         yield stub
 
 
@@ -341,7 +303,7 @@ def test_what_a_job_writes_is_no_header_and_no_second_mail(tmp_path: Path, smtp:
 
 def test_what_a_job_writes_mentions_nobody_in_a_channel(tmp_path: Path) -> None:
     hook = Webhook()
-    with serving(hook.server):
+    with closing(hook):
         by_webhook(hook.file(tmp_path))("ada", "540", "Job 540", HOSTILE)
     (text,) = hook.texts
     assert text.startswith("For ada: ```")
@@ -355,7 +317,7 @@ def test_a_server_that_is_away_or_refuses_is_counted_and_told_without_its_secret
 ) -> None:
     hook = Webhook(status=404)
     away = by_mail("{user}@example.org", "judge@example.org", ("127.0.0.1", 9))
-    with serving(hook.server):
+    with closing(hook):
         scene = Scene(tmp_path, away, by_webhook(hook.file(tmp_path)))
         scene.look(hangs=True)
     assert scene.collector.collect().value(MESSAGES, "failed") == 2

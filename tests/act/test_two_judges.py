@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from stagewatch.judgement.facts import Inside
 from stagewatch.prometheus.api import PrometheusApi
-from tests.act.test_owner import Smtp, serving
+from tests.act.test_owner import Smtp
 from tests.judgement.exported import export
 from tests.judgement.jobs import LEFT, SPINNING, job
 from tests.report.filled import Past, filled_prometheus
@@ -36,11 +37,10 @@ def test_two_judges_tell_the_owner_once_and_a_new_one_knows_of_it(
     targets = [f"127.0.0.1:{port}" for port in ports]
     url = filled_prometheus(children, tmp_path / "p", made, targets=targets)
     api = PrometheusApi(url)
-    smtp = Smtp()
-    with serving(smtp.server):
+    with closing(Smtp()) as smtp:
         argv = [sys.executable, "-m", "stagewatch.cli", "judge", f"--prometheus={url}"]
         argv += ["--collector.owner.mail={user}@example.org"]
-        argv += [f"--collector.owner.smtp=127.0.0.1:{smtp.address[1]}"]
+        argv += [f"--collector.owner.smtp=127.0.0.1:{smtp.port}"]
         judges = [
             children.start(
                 [*argv, f"--listen={target}", f"--case-dir={tmp_path / target}"],

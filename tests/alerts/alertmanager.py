@@ -25,18 +25,13 @@ SECRETS = ("smtp_password", "slack_url", "pagerduty_key", "webhook_token")
 
 
 @contextlib.contextmanager
-def running(
-    children: Children, directory: Path, *, source: Path = SOURCE, faster: float = 0
-) -> Iterator[Manager]:
-    """The example's configuration, with addresses that lead to a listener.
-
-    Its waits are a second, or those that are shipped divided by `faster`.
-    """
+def running(children: Children, directory: Path) -> Iterator[Manager]:
+    """The example's configuration, with addresses that lead to a listener and waits of a second."""
     assert BINARY is not None
     listener = Listener()
-    text = (source / "receivers.example.yml").read_text()
+    text = (SOURCE / "receivers.example.yml").read_text()
     config = yaml.safe_load(text.replace("/etc/alertmanager/secrets", str(directory / "secrets")))
-    shutil.copytree(source / "templates", directory / "templates")
+    shutil.copytree(SOURCE / "templates", directory / "templates")
     site = directory / "templates" / "site.tmpl"
     site.write_text(site.read_text().replace("example.org", "our.site"))
     (directory / "secrets").mkdir()
@@ -54,11 +49,8 @@ def running(
         for hook in receivers.get(name, {}).get("webhook_configs", ()):
             hook["url"] = f"{listener.url}/{path}"
     for route in _routes(config["route"]):
-        for wait in ("group_wait", "group_interval", "repeat_interval"):
-            if faster and wait in route:
-                route[wait] = f"{_seconds(route[wait]) / faster * 1000:.0f}ms"
-            elif wait != "repeat_interval":
-                route[wait] = "1s"
+        for wait in ("group_wait", "group_interval"):
+            route[wait] = "1s"
     file = directory / "alertmanager.yml"
     file.write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_port()}"
@@ -92,10 +84,6 @@ def _routes(route: Mapping[str, Any]) -> Iterator[Any]:
     yield route
     for child in route.get("routes", ()):
         yield from _routes(child)
-
-
-def _seconds(duration: str) -> float:
-    return float(duration[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[duration[-1]]
 
 
 class Manager:

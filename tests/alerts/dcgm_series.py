@@ -44,9 +44,6 @@ SINCE_4_9 = {  # the old name: the new one, and what the old unit is multiplied 
     "PROF_DRAM_ACTIVE": ("PROF_DRAM_UTIL_RATIO", 1),
 }
 
-INSTANCE = ("DEV_FB_", "PROF_GR_ENGINE", "PROF_SM", "PROF_PIPE", "PROF_TENSOR", "PROF_DRAM")
-"""What DCGM measures of a MIG instance; the exporter repeats all else for each."""
-
 
 @dataclass(frozen=True, slots=True)
 class Release:

@@ -338,7 +338,10 @@ def test_alerts_and_panels_work_with_what_each_release_serves(tmp_path: Path) ->
         every_xid_of_the_table_has_its_severity_and_its_text,
         a_repeated_xid_counts_where_the_exporter_counts,
     )
-    cases = {f"{case.__name__}, {each.name}": case(each) for case in of_each for each in RELEASES}
+    # The release between has the labels of the one and the names of the other.
+    releases = (RELEASES[0], RELEASES[-1])
+    cases = {f"{case.__name__}, {each.name}": case(each) for case in of_each for each in releases}
+    cases["units of the release between"] = units_are_ours(RELEASES[1])
     cases |= {case.__name__: case(RELEASES[-1]) for case in of_newest}
     cases |= {case.__name__: case() for case in of_one}
     play_together(tmp_path, RULES, cases, interval="30s")

@@ -194,7 +194,7 @@ def test_no_message_in_slack_or_mail_stumbles(
         texts = [f"{post['title']}\n{post['text']}" for post in posts]
         notes = [body for path, _, body in manager.heard.posts if path.startswith("/sns")]
         texts += [parse_qs(note)["Message"][0] for note in notes]
-        for mail in list(manager.heard.mails):
+        for mail in manager.heard.mails:
             message = message_from_string(mail)
             (part,) = message.get_payload()
             texts.append(f"{message['Subject']}\n{part.get_payload(decode=True).decode()}")

@@ -1,8 +1,4 @@
-"""The Slurm agent on a large cluster: CPU, memory, series, scrape time, controller requests.
-
-First 10,000 nodes and 100,000 jobs as text; then, where a Slurm can be started, a real slurmctld
-with 2,000 nodes and 20,000 jobs.  STAGEWATCH_BENCH_JOBS sets another number of real jobs.
-"""
+"""The Slurm agent on 10,000 nodes and 100,000 jobs, as text: CPU, memory, series, scrape time."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +26,6 @@ class Measured:
 
     agent_cpu: float
     commands_cpu: float
-    seconds: float
     peak_mib: float
     series: int
     scrape_p50_ms: float
@@ -39,32 +33,25 @@ class Measured:
 
 
 def main() -> None:
-    """Print all tables."""
+    """Print the table."""
     with tempfile.TemporaryDirectory(prefix="bench-slurm-") as name:
-        bin_dir = write_commands(Path(name), nodes=10_000, jobs=100_000)
-        print("10,000 nodes and 100,000 jobs, as text:")
-        show(measure(str(bin_dir), os.environ))
-    real_cluster()
-
-
-def show(found: Measured, *, budgets: bool = True) -> None:
-    """The agent's own table."""
-    row("CPU of one refresh of everything", found.agent_cpu, "s", 5 if budgets else None)
+        found = measure(str(write_commands(Path(name), nodes=10_000, jobs=100_000)))
+    row("CPU of one refresh of everything", found.agent_cpu, "s", 5)
     row("  and of the commands it runs", found.commands_cpu, "s")
-    row("peak resident memory", found.peak_mib, "MiB", 300 if budgets else None)
+    row("peak resident memory", found.peak_mib, "MiB", 300)
     row("series exported", found.series, "", 30_000)
     row("scrape, median", found.scrape_p50_ms, "ms")
     row("scrape, p99", found.scrape_p99_ms, "ms", 50)
 
 
-def measure(bin_dir: str, env: Mapping[str, str]) -> Measured:
-    """The agent over these commands, or over those on PATH."""
+def measure(bin_dir: str) -> Measured:
+    """The agent over the commands of a directory."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.bench.slurm_refresh", bin_dir, str(ROUNDS)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**env, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -84,7 +71,6 @@ def measure(bin_dir: str, env: Mapping[str, str]) -> Measured:
     return Measured(
         agent_cpu=sum(each["agent_cpu"] for each in steady) / len(steady),
         commands_cpu=sum(each["commands_cpu"] for each in steady) / len(steady),
-        seconds=sum(each["seconds"] for each in steady) / len(steady),
         peak_mib=last["peak"] / 2**20,
         series=sum(1 for line in body.splitlines() if line and not line.startswith("#")),
         scrape_p50_ms=percentile(times, 0.5) * 1000,
@@ -100,21 +86,6 @@ def _scrape(port: int) -> tuple[list[float], str]:
             body = answer.read().decode()
         times.append(time.perf_counter() - begin)
     return times, body
-
-
-def real_cluster() -> None:
-    """The same over a real slurmctld."""
-    from stagewatch_lab.slurm.keeping import Keeper
-    from stagewatch_lab.slurm.services import missing
-    from tests.bench.slurm_cluster import filled, measure_cycles
-
-    if why := missing():
-        print(f"\nA real slurmctld: not measured: {why}")
-        return
-    with Keeper() as keeper:
-        slurm = filled(keeper, int(os.environ.get("STAGEWATCH_BENCH_JOBS", "20000")))
-        show(measure("", slurm.env), budgets=False)
-        measure_cycles(keeper, slurm)
 
 
 if __name__ == "__main__":

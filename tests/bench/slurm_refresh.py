@@ -20,11 +20,9 @@ from stagewatch.web.agent_server import AgentServer
 
 
 def main(bin_dir: str, rounds: int) -> None:
-    """`bin_dir` is where Slurm's commands are, empty for PATH."""
+    """`bin_dir` is where Slurm's commands are."""
     with tempfile.TemporaryDirectory() as state:
-        options = SlurmOptions(
-            bin_dir=Path(bin_dir) if bin_dir else None, state_dir=Path(state), timeout=300.0
-        )
+        options = SlurmOptions(bin_dir=Path(bin_dir), state_dir=Path(state), timeout=300.0)
         context = slurm_context(options)
         jobs = [
             Job(
@@ -40,7 +38,6 @@ def main(bin_dir: str, rounds: int) -> None:
             for source in (cluster.jobs, cluster.nodes, cluster.ended_jobs, cluster.node_events):
                 source._due = time.monotonic()  # now, and not again within the round
             before = _used()
-            begin = time.monotonic()
             for job in jobs:
                 job.run_once()
             after = _used()
@@ -49,7 +46,6 @@ def main(bin_dir: str, rounds: int) -> None:
                     {
                         "agent_cpu": after[0] - before[0],
                         "commands_cpu": after[1] - before[1],
-                        "seconds": time.monotonic() - begin,
                         "failed": [job.name for job in jobs if job.error],
                     }
                 ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,7 @@ from tests.waiting import wait_for
 class AgentProcess:
     """One agent with short intervals; the keeper ends it if the test does not."""
 
-    def __init__(
-        self, keeper: Keeper, slurm: SlurmCluster, directory: Path, *flags: str, fast: bool = True
-    ) -> None:
+    def __init__(self, keeper: Keeper, slurm: SlurmCluster, directory: Path, *flags: str) -> None:
         self._keeper = keeper
         self.port = free_ports(1)[0]
         self.log = directory / f"agent-{self.port}.log"
@@ -49,7 +46,7 @@ class AgentProcess:
         argv = [
             *(sys.executable, "-m", "stagewatch.cli", "slurm", f"--listen=127.0.0.1:{self.port}"),
             f"--state-dir={directory / 'state'}",
-            *(f"--{key.replace('_', '-')}={value}" for key, value in intervals.items() if fast),
+            *(f"--{key.replace('_', '-')}={value}" for key, value in intervals.items()),
             *flags,
         ]
         path = os.pathsep.join(sys.path)
@@ -103,15 +100,6 @@ class AgentProcess:
         answer.raise_for_status()
         assert answer.headers["Content-Type"] == "application/json"
         return answer.json()
-
-    def scrape_seconds(self, times: int) -> list[float]:
-        """How long each of several scrapes took, for reports."""
-        taken = []
-        for _ in range(times):
-            begin = time.perf_counter()
-            requests.get(self.url("/metrics"), timeout=30).raise_for_status()
-            taken.append(time.perf_counter() - begin)
-        return taken
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End the agent; returns its exit status."""

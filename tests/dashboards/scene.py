@@ -23,7 +23,7 @@ import requests
 import yaml
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.prometheus import arguments, judge_command
+from stagewatch.demo.prometheus import arguments, judge_command, write_config
 from stagewatch.demo.stack import free_port
 from stagewatch.demo.sync_stall import DemoCluster
 from stagewatch.prometheus.api import PrometheusApi
@@ -130,7 +130,7 @@ class Scene:
         Ranks run under the id of the job of Slurm that is `measured`.
         """
         self.measured = measured
-        self.demo.start()
+        self.demo.start_job()
         self.node.start()
         self.bare.start()
         self.targets["stagewatch"] = [
@@ -251,7 +251,10 @@ class Scene:
                 log.write("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n")
 
     def _prometheus(self) -> PrometheusApi:
-        rules = self.demo.directory / "rules"
+        place = self.directory / "prometheus"
+        place.mkdir()
+        config = write_config(place, {})
+        rules = place / "rules"
         hour = rules / "slow-jobs.rules.yaml"
         shortened = ("[1h]", "[1m]"), ("offset 50m", "offset 30s"), ("offset 2m", "offset 1m")
         for long, short in (*shortened, (": 2m #", ": 5s #")):
@@ -277,9 +280,6 @@ class Scene:
                 shipped = yaml.safe_load(ENGINES.read_text())["scrape_configs"]
                 scraped["metric_relabel_configs"] = shipped[0]["metric_relabel_configs"]
             text += f"  - {json.dumps(scraped)}\n"
-        place = self.directory / "prometheus"
-        place.mkdir()
-        config = place / "prometheus.yml"
         config.write_text(text)
         binary = shutil.which("prometheus") or "prometheus"
         self.children.start(

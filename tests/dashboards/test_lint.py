@@ -44,7 +44,6 @@ KINDS = {
     "table",
     "bargauge",
 }
-RATIO = re.compile(r"_ratio\b")
 every_board = pytest.mark.parametrize("name", NAMES)
 
 

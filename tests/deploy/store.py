@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import re
 import shutil
 import subprocess
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,6 +15,7 @@ from typing import Any
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
+from tests.serving import Reply, Request, WebServer
 from tests.waiting import answers, wait_for
 
 Samples = dict[float, float]
@@ -135,34 +134,16 @@ def _agent_flag() -> str:
     return "--agent" if flag else "--enable-feature=agent"
 
 
-class Pages:
-    """A web server on a port of its own; every page is made when it is asked for."""
+class Pages(WebServer):
+    """Every page is made when it is asked for."""
 
     def __init__(self, pages: Mapping[str, Callable[[], str]]) -> None:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                page = pages.get(self.path)
-                body = page().encode() if page else b""
-                self.send_response(200 if page else 404)
-                kind = "application/json" if self.path.startswith("/sd") else "text/plain"
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        def answer(request: Request) -> Reply:
+            page = pages.get(request.path)
+            kind = "application/json" if request.path.startswith("/sd") else "text/plain"
+            return Reply(page().encode(), kind=kind) if page else Reply(status=404)
 
-            def log_message(self, format: str, *arguments: object) -> None:
-                """Quiet."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(answer)
 
 
 MISSING = [

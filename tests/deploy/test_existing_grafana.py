@@ -11,9 +11,8 @@ import json
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,71 +21,52 @@ import yaml
 
 from stagewatch.assets import export
 from stagewatch.cli import main
+from tests.serving import Reply, Request, WebServer
 
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = (ROOT / "docs" / "dashboards.md").read_text()
 TOKEN = "glsa_secret"
 
 
-class FakeGrafana(BaseHTTPRequestHandler):
+class FakeGrafana(WebServer):
     """Folders and dashboards by their uid, for whom the token allows."""
 
-    folders: dict[str, Any] = {}  # noqa: RUF012 - of one test at a time
-    boards: dict[str, Any] = {}  # noqa: RUF012
+    def __init__(self) -> None:
+        self.folders: dict[str, Any] = {}
+        self.boards: dict[str, Any] = {}
+        super().__init__(self._reply)
 
-    def parse_request(self) -> bool:
-        """Refuses whoever has not the token, before anything is done."""
-        if not super().parse_request():
-            return False
-        allowed = self.headers["Authorization"] == f"Bearer {TOKEN}"
-        if not allowed:
-            self._answer(401, {"message": "Unauthorized"})
-        return allowed
+    def _reply(self, request: Request) -> Reply:
+        status, content = 401, {"message": "Unauthorized"}
+        if request.headers["Authorization"] == f"Bearer {TOKEN}":
+            body = json.loads(request.body or b"null")
+            status, content = self._answer(request.method, request.path, body)
+        return Reply(json.dumps(content).encode(), status)
 
-    def do_GET(self) -> None:
-        uid = self.path.removeprefix("/api/folders/")
-        self._answer(*(200, self.folders[uid]) if uid in self.folders else (404, {"message": "-"}))
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path == "/api/folders":
+    def _answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        uid = path.removeprefix("/api/folders/")
+        if method == "GET":
+            return (200, self.folders[uid]) if uid in self.folders else (404, {"message": "-"})
+        if path == "/api/folders":
             taken = body["uid"] in self.folders
             self.folders.setdefault(body["uid"], body)
-            self._answer(412 if taken else 200, body)
-        elif self.path == "/api/dashboards/db":
-            board = body["dashboard"]
-            if body["folderUid"] not in self.folders:
-                self._answer(400, {"message": "folder not found"})
-            elif board["uid"] in self.boards and not body["overwrite"]:
-                self._answer(412, {"status": "version-mismatch"})
-            else:
-                self.boards[board["uid"]] = body
-                self._answer(200, {"uid": board["uid"], "status": "success"})
-        else:
-            self._answer(404, {"message": "Not found"})
-
-    def _answer(self, status: int, body: object) -> None:
-        raw = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Tests read no log of it."""
+            return 412 if taken else 200, body
+        if path != "/api/dashboards/db":
+            return 404, {"message": "Not found"}
+        board = body["dashboard"]
+        if body["folderUid"] not in self.folders:
+            return 400, {"message": "folder not found"}
+        if board["uid"] in self.boards and not body["overwrite"]:
+            return 412, {"status": "version-mismatch"}
+        self.boards[board["uid"]] = body
+        return 200, {"uid": board["uid"], "status": "success"}
 
 
 @pytest.fixture
-def grafana() -> Iterator[str]:
-    """The address of an empty one."""
-    FakeGrafana.folders, FakeGrafana.boards = {}, {}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeGrafana)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def grafana() -> Iterator[FakeGrafana]:
+    """An empty one."""
+    with closing(FakeGrafana()) as grafana:
+        yield grafana
 
 
 @pytest.fixture
@@ -121,26 +101,30 @@ def shell(text: str, directory: Path, **environ: str) -> subprocess.CompletedPro
     )
 
 
-def test_the_commands_load_every_board_and_load_it_again(grafana: str, exported: Path) -> None:
+def test_the_commands_load_every_board_and_load_it_again(
+    grafana: FakeGrafana, exported: Path
+) -> None:
     headers = exported / "headers"
     headers.write_text(f"Authorization: Bearer {TOKEN}\n")
-    given = {"GRAFANA": grafana, "HEADERS": str(headers), "DIR": str(exported)}
+    given = {"GRAFANA": grafana.url, "HEADERS": str(headers), "DIR": str(exported)}
     for _ in range(2):
         done = shell(script("api/dashboards/db"), exported, **given)
         assert done.returncode == 0, done.stderr
-    assert list(FakeGrafana.folders) == ["stagewatch"]
-    assert {uid: each["dashboard"] for uid, each in FakeGrafana.boards.items()} == boards()
-    assert {each["folderUid"] for each in FakeGrafana.boards.values()} == {"stagewatch"}
+    assert list(grafana.folders) == ["stagewatch"]
+    assert {uid: each["dashboard"] for uid, each in grafana.boards.items()} == boards()
+    assert {each["folderUid"] for each in grafana.boards.values()} == {"stagewatch"}
 
 
-def test_a_token_that_is_not_allowed_ends_the_commands(grafana: str, exported: Path) -> None:
+def test_a_token_that_is_not_allowed_ends_the_commands(
+    grafana: FakeGrafana, exported: Path
+) -> None:
     headers = exported / "headers"
     headers.write_text("Authorization: Bearer wrong\n")
-    given = {"GRAFANA": grafana, "HEADERS": str(headers), "DIR": str(exported)}
+    given = {"GRAFANA": grafana.url, "HEADERS": str(headers), "DIR": str(exported)}
     done = shell(script("api/dashboards/db"), exported, **given)
     assert done.returncode == 1
     assert "401" in done.stderr
-    assert not FakeGrafana.boards
+    assert not grafana.boards
 
 
 def test_the_sidecar_gets_a_config_map_for_each_board(exported: Path) -> None:

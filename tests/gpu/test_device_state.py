@@ -9,6 +9,7 @@ import pytest
 from stagewatch.gpu.device_state import WINDOW_SECONDS, Device, DeviceStates
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.readings import Reading
+from tests.fake_clock import Clock
 
 KERNELS = {Reading.UTILIZATION.key(): 1.0, Reading.SM_ACTIVE.key(): 0.9}
 TRAINS = KERNELS | {Reading.TENSOR_ACTIVE.key(): 0.35, Reading.DRAM_ACTIVE.key(): 0.4}
@@ -20,20 +21,8 @@ RESTS = {Reading.UTILIZATION.key(): 0.0, Reading.POWER.key(): 70.0}
 AMPERE = {Reading.UTILIZATION.key(): 1.0}
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def row(values: dict[Any, float], **more: Any) -> dict[str, Any]:
     return {"gpu": "0", "uuid": "GPU-0", "mig": "", "values": values} | more
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -5,19 +5,10 @@ from __future__ import annotations
 from stagewatch.core.exposition import Samples
 from stagewatch.gpu.history import SLOTS, SPAN_SECONDS, GpuHistory
 from stagewatch.gpu.readings import Reading
+from tests.fake_clock import Clock
 
 SLOT = SPAN_SECONDS / SLOTS
 TEMPERATURE = Reading.TEMPERATURE.metric
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 100 * SPAN_SECONDS
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def reading(celsius: float, gpu: int = 0) -> Samples:
@@ -32,7 +23,7 @@ def key(gpu: int = 0) -> tuple[str, tuple[str, str, str]]:
 
 
 def test_a_slot_has_the_mean_of_its_readings_and_now_is_the_last_one() -> None:
-    clock = Clock()
+    clock = Clock(100 * SPAN_SECONDS)
     history = GpuHistory(clock)
     for celsius in (40, 50):
         history.note(reading(celsius))
@@ -45,7 +36,7 @@ def test_a_slot_has_the_mean_of_its_readings_and_now_is_the_last_one() -> None:
 
 
 def test_what_is_older_than_ten_minutes_is_gone() -> None:
-    clock = Clock()
+    clock = Clock(100 * SPAN_SECONDS)
     history = GpuHistory(clock)
     history.note(reading(40, gpu=0))
     history.note(reading(50, gpu=1))

@@ -6,13 +6,11 @@ actor never returns, and in the other an environment actor was killed and found 
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import shutil
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -43,6 +41,7 @@ from stagewatch.ranks.waits.look import Waits
 from stagewatch.ranks.waits.model import Kind, Process, State, Wait, Waiting
 from tests.client.hooking import needs
 from tests.golden import FIXTURES
+from tests.serving import Reply, Request, WebServer
 from tests.waiting import wait_for
 
 SAID = json.loads((FIXTURES / "ray_2.60.json").read_text())
@@ -72,34 +71,24 @@ class Dashboard:
 
 @pytest.fixture
 def dashboard() -> Iterator[Callable[[Any], Dashboard]]:
-    servers: list[http.server.ThreadingHTTPServer] = []
+    servers: list[WebServer] = []
 
     def start(answers: Any) -> Dashboard:
         made = Dashboard(answers)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                path = self.path.partition("?")[0]
-                made.asked.append((path, self.headers["Authorization"]))
-                told = made.answers[path] if isinstance(made.answers, dict) else made.answers
-                content = told if isinstance(told, bytes) else json.dumps(told).encode()
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(content)
+        def answer(request: Request) -> Reply:
+            path = request.path.partition("?")[0]
+            made.asked.append((path, request.headers["Authorization"]))
+            told = made.answers[path] if isinstance(made.answers, dict) else made.answers
+            return Reply(told if isinstance(told, bytes) else json.dumps(told).encode())
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        made.port = server.server_address[1]
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
+        servers.append(WebServer(answer))
+        made.port = servers[-1].port
         return made
 
     yield start
     for server in servers:
-        server.shutdown()
-        server.server_close()
+        server.close()
 
 
 def who(told: list[tuple[int, list[dict[str, Any]]]]) -> dict[int, set[tuple[int, str]]]:

@@ -78,7 +78,6 @@ def test_the_cause_is_what_most_of_the_lost_time_went_to(
     assert causes(lost, 5.0) == told
 
 
-MINUTE = 60
 LIVE = """
 groups:
   - name: live

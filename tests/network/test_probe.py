@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from stagewatch.core.children.helper import Helper
 from stagewatch.core.exposition import Samples
 from stagewatch.network import probe
 from stagewatch.network.probe import ProbeCollector, ProbeOptions, job, targets
+from tests.serving import Reply, Request, WebServer
 from tests.waiting import wait_for
 
 Start = Callable[..., ProbeCollector]
@@ -39,22 +39,11 @@ def start() -> Iterator[Start]:
 
 @contextmanager
 def web_server(status: int) -> Iterator[int]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status if self.path == "/health?x=1" else 404)
-            self.end_headers()
+    def answer(request: Request) -> Reply:
+        return Reply(status=status if request.path == "/health?x=1" else 404)
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()
+    with closing(WebServer(answer)) as server:
+        yield server.port
 
 
 def result(collector: ProbeCollector) -> Samples:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,34 +15,24 @@ import pytest
 from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.prometheus.api import MAX_POINTS, PrometheusApi, Series, Track
 from stagewatch.prometheus.options import PrometheusOptions
+from tests.serving import Reply, Request, WebServer
 from tests.web.certificates import Authority, Issued
 
 
-class Server:
-    """A real HTTP server with one answer."""
+class Server(WebServer):
+    """One answer to everything."""
 
     def __init__(self) -> None:
         self.status = 200
         self.body = b""
         self.asked: list[str] = []
         self.authorization: str | None = None
-        owner = self
+        super().__init__(self._reply)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                owner.asked.append(self.path)
-                owner.authorization = self.headers["Authorization"]
-                self.send_response(owner.status)
-                self.send_header("Content-Length", str(len(owner.body)))
-                self.end_headers()
-                self.wfile.write(owner.body)
-
-            def log_message(self, format: str, *arguments: object) -> None:
-                """Quiet."""
-
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+    def _reply(self, request: Request) -> Reply:
+        self.asked.append(request.path)
+        self.authorization = request.headers["Authorization"]
+        return Reply(self.body, self.status)
 
     def answer(self, data: Any) -> None:
         """Success, with this data."""
@@ -56,12 +44,8 @@ class Server:
         context.load_cert_chain(issued.certificate, issued.key)
         context.load_verify_locations(authority.file)
         context.verify_mode = ssl.CERT_REQUIRED
-        self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
-        self.url = f"https://localhost:{self._http.server_port}"
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
+        self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.url = f"https://localhost:{self.port}"
 
 
 @pytest.fixture

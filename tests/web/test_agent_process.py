@@ -16,7 +16,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -31,12 +31,6 @@ from tests.web.certificates import Authority
 from tests.web.http_helpers import GENEROUS, Serve
 
 Start = Callable[..., tuple[subprocess.Popen[bytes], int]]
-
-
-@pytest.fixture
-def children() -> Iterator[Children]:
-    with Children() as children:
-        yield children
 
 
 @pytest.fixture

@@ -38,6 +38,11 @@ class DemoCluster(Stack):
 
     def start(self) -> PrometheusApi:
         """Start agents, ranks and Prometheus, and wait until it answers."""
+        self.start_job()
+        return self.start_prometheus()
+
+    def start_job(self) -> None:
+        """Start agents and ranks alone."""
         for node in NODES:
             recorded = not Path("/dev/nvidiactl").exists()
             recording = str(RECORDINGS / f"h200-{node}.jsonl")
@@ -46,7 +51,6 @@ class DemoCluster(Stack):
         Board.create(self._board, RANKS)
         for rank in range(RANKS):
             self._start_rank(rank)
-        return self.start_prometheus()
 
     def steps(self) -> int:
         """The number of steps that the job has begun."""
