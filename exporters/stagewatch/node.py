@@ -42,16 +42,12 @@ from stagewatch.ranks.waits.look import Waits
 from stagewatch.slurm.node_jobs import SlurmCgroups
 from stagewatch.storage import canary, checkpoints, io, nfs
 from stagewatch.web.events import events_page
-from stagewatch.web.facts import PageSources
-from stagewatch.web.strips import Strips
 
 
 def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
     """Every collector of the node agent, in the order of the exposition."""
     return (
-        gpu.SPEC.built(
-            lambda options, node: gpu.collector(options, node.xids, node.gpus, node.gpu_history)
-        ),
+        gpu.SPEC.built(lambda options, node: gpu.collector(options, node.xids, node.gpus)),
         gpu_jobs.SPEC.built(
             lambda options, node: gpu_jobs.GpuJobsCollector(
                 node.gpus,
@@ -136,10 +132,6 @@ def _warnings(options: NodeOptions) -> Iterator[str]:
             yield denied(count)
 
 
-def _sources(context: NodeContext) -> PageSources:
-    return PageSources(context.findings.latest, Strips(context.ranks), context.gpu_history)
-
-
 COMMAND = AgentCommand(
     name="node",
     help="The agent of one GPU node: collects in the background and serves /metrics and a status "
@@ -149,5 +141,5 @@ COMMAND = AgentCommand(
     context=node_context,
     routes=_routes,
     warnings=_warnings,
-    sources=_sources,
+    judged=lambda context: context.findings.latest,
 )

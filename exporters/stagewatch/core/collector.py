@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar
 from stagewatch.core.config import OptionsClass, Setting, fill, option, settings_of
 from stagewatch.core.exposition import Samples
 
-Page = Literal["", "ranks", "gpus", "faults", "verdicts"]
+Page = Literal["", "ranks", "gpus", "verdicts"]
 
 
 class Collector(ABC):

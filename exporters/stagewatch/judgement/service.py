@@ -15,7 +15,6 @@ from stagewatch.core.errors import NoData
 from stagewatch.judgement import collector, slowness
 from stagewatch.judgement.cases import case_of
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions
-from stagewatch.web.facts import PageSources
 
 JSON = "application/json"
 
@@ -61,6 +60,6 @@ COMMAND = AgentCommand(
     context=JudgeContext,
     routes=_routes,
     lookups=_lookups,
-    sources=lambda context: PageSources(findings=context.findings.latest),
+    judged=lambda context: context.findings.latest,
     env="STAGEWATCH_JUDGE_",
 )

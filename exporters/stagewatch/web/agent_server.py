@@ -19,7 +19,7 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.runner import Runner
 from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.web.connection import Limits
-from stagewatch.web.facts import NO_SOURCES, PageSources
+from stagewatch.web.facts import Judged
 from stagewatch.web.message import (
     Answer,
     Refused,
@@ -61,14 +61,14 @@ class AgentServer:
         record_dir: Path | None = None,
         routes: Mapping[str, Route] | None = None,
         lookups: Mapping[str, Lookup] | None = None,
-        sources: PageSources = NO_SOURCES,
+        judged: Judged | None = None,
         web_config: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._security = WebSecurity(web_config) if web_config is not None else None
         limits = limits or Limits()
         page = StatusPage(
-            runner, node=node, record_dir=record_dir, links=tuple(routes or ()), sources=sources
+            runner, node=node, record_dir=record_dir, links=tuple(routes or ()), judged=judged
         )
         answers: dict[str, Answer] = {
             "/": page.whole,
