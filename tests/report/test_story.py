@@ -154,4 +154,4 @@ def test_libraries_for_figures_and_values_are_loaded_by_a_report_alone() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert "--format" in done.stdout
+    assert "--baseline" in done.stdout

@@ -57,9 +57,6 @@ class GoodputOptions(PeriodOptions):
     """Options of `stagewatch report goodput`."""
 
     cluster: str = option("", "only this cluster; all if empty")
-    user: str = option("", "only jobs of this user; GPUs outside of jobs are then left out")
-    account: str = option("", "only jobs of this account, likewise")
-    partition: str = option("", "only jobs of this partition, likewise")
     price: tuple[tuple[str, float], ...] = option(
         (),
         "what a GPU-hour costs, as 2.50, or by model of GPU, as h100=2.50,a100=1.20,other=1; no "
@@ -85,13 +82,6 @@ class Asked:
     def clusters(self) -> Labels:
         """Labels that all series must have."""
         return {"cluster": self.options.cluster} if self.options.cluster else {}
-
-    @property
-    def jobs(self) -> dict[str, str]:
-        """Labels that only series of jobs have."""
-        chosen = self.options
-        labels = {"user": chosen.user, "account": chosen.account, "partition": chosen.partition}
-        return {name: value for name, value in labels.items() if value}
 
     @property
     def prices(self) -> Prices:
@@ -263,7 +253,7 @@ def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
 
 def _read(api: PrometheusApi, asked: Asked, period: Period) -> tuple[Ledger, list[Attempt]] | None:
     """A ledger in which lost work has been moved, and the runs that lost it."""
-    ledger = read_ledger(api, period, asked.clusters, asked.jobs)
+    ledger = read_ledger(api, period, asked.clusters)
     if ledger is None:
         return None
     attempts = find_attempts(api, ledger, asked.clusters)

@@ -22,7 +22,7 @@ from stagewatch.report.recovery import Recovery
 
 _FORMULA = ("=", "+", "-", "@")
 
-IN_CSV = frozenset({"values", "severities", "past", "running", "ledger"})
+IN_CSV = frozenset({"values", "severities", "past", "ledger"})
 """What JSON leaves out, since it is as long as a series."""
 
 SAMPLES = ("time", "metric", "labels", "value", "unit")

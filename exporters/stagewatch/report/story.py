@@ -275,12 +275,8 @@ def goodput_opening(goodput: Goodput) -> list[str]:
 def _paid(goodput: Goodput) -> str:
     asked, total = goodput.asked, goodput.total
     hours = amount(total.seconds / 3600, "GPU-hours") + _money(goodput, total.cost)
-    if asked.jobs:
-        whose = " and ".join(f"{name} {value}" for name, value in asked.jobs.items())
-        held = f"jobs of {whose} held {hours}"
-    else:
-        gpus = f"{round(sum(each.gpus for each in goodput.clusters)):,} GPUs"
-        held = f"the {gpus} of {_clusters(goodput)} were paid for {hours}"
+    gpus = f"{round(sum(each.gpus for each in goodput.clusters)):,} GPUs"
+    held = f"the {gpus} of {_clusters(goodput)} were paid for {hours}"
     told = [
         f"{portion(seconds / total.seconds)} {words}"
         for words, seconds in _groups(goodput)
@@ -331,9 +327,9 @@ def _before(goodput: Goodput) -> str:
     )
 
 
-def timeline_caption(phases: Phases) -> str:
-    """What the time line of an incident shows."""
-    return f"{_incident(phases, several=False)}" if phases.downtime else "No job was interrupted."
+def incident_in_words(phases: Phases) -> str:
+    """One incident: where and when it began, and how it ended."""
+    return _incident(phases, several=False) if phases.downtime else "No job was interrupted."
 
 
 def why_no_figure(experiment: Experiment) -> str:
