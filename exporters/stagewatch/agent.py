@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
-from stagewatch.core.collector import AnySpec
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import (
     PREFIX,
     Setting,
@@ -74,7 +74,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     """The subcommand, and the table in the configuration file."""
     help: str
     options: type[OptionsT]
-    specs: Callable[[], tuple[AnySpec[ContextT], ...]]
+    specs: Callable[[], tuple[CollectorSpec[ContextT], ...]]
     context: Callable[[OptionsT], ContextT]
     routes: Callable[[ContextT], Mapping[str, Route]] = lambda context: {}
     lookups: Callable[[ContextT], Mapping[str, Lookup]] = lambda context: {}

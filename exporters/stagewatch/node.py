@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from stagewatch.agent import AgentCommand
 from stagewatch.clock import collector as clock
-from stagewatch.core.collector import AnySpec
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.context import Route
 from stagewatch.core.errors import SourceError
 from stagewatch.core.privileges import capabilities
@@ -44,7 +44,7 @@ from stagewatch.storage import canary, checkpoints, io, nfs
 from stagewatch.web.events import events_page
 
 
-def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
+def collector_specs() -> tuple[CollectorSpec[NodeContext], ...]:
     """Every collector of the node agent, in the order of the exposition."""
     return (
         gpu.SPEC.built(lambda options, node: gpu.collector(options, node.xids, node.gpus)),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from stagewatch.act import collector as act
 from stagewatch.act import forms, owner
 from stagewatch.agent import AgentCommand
-from stagewatch.core.collector import AnySpec
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.context import Lookup, Route
 from stagewatch.core.errors import NoData
 from stagewatch.judgement import collector, slowness
@@ -19,7 +19,7 @@ from stagewatch.judgement.collector import JudgeContext, JudgeOptions
 JSON = "application/json"
 
 
-def _specs() -> tuple[AnySpec[JudgeContext], ...]:
+def _specs() -> tuple[CollectorSpec[JudgeContext], ...]:
     return collector.SPEC, slowness.SPEC, act.SPEC, owner.SPEC
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GOODPUT = (
     "Reports what the GPUs were paid for: where the hours of a month, or of another "
     "period, went by state, account, user, partition, model and job; what cost most and where; "
-    "failed runs and money; and how it was the month before. It needs a Prometheus with "
+    "failed runs and money. It needs a Prometheus with "
     "the rules of alerts/goodput.rules.yaml, and counts from when they were loaded."
 )
 

@@ -20,7 +20,7 @@ from stagewatch.report.ledger import (
     missing,
     read_ledger,
 )
-from stagewatch.report.periods import Period, PeriodOptions, iso, minute, month, month_words, span
+from stagewatch.report.periods import Period, PeriodOptions, minute, month_words
 
 MAX_CAUSES = 10
 MAX_PLACES = 5
@@ -68,15 +68,13 @@ class GoodputOptions(PeriodOptions):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request for a report: the period, the one before it to compare with, and their names."""
+    """The request for a report."""
 
     options: GoodputOptions
     period: Period
-    before: Period
     title: str
     when: str
     """The period as a sentence begins with it."""
-    before_title: str
 
     @property
     def clusters(self) -> Labels:
@@ -90,19 +88,15 @@ class Asked:
 
 
 def asked_of(options: GoodputOptions) -> Asked:
-    """The request that options make: a month is compared with the month before it, another period
-    with as long a time.  Raises `ConfigError`."""
+    """The request that options make.  Raises `ConfigError`."""
     period, whole = options.periods()
     if options.month:
-        before = month(iso(whole.start - 1)[:7])
         title = month_words(whole)
         if period.end < whole.end:
             title += f" (until {minute(period.end)} UTC)"
-        return Asked(options, period, before, title, f"In {title}", month_words(before))
-    before = Period(period.start - period.seconds, period.start)
+        return Asked(options, period, title, f"In {title}")
     title = f"{minute(period.start)} to {minute(period.end)} UTC"
-    earlier = f"the {span(period.seconds)} before"
-    return Asked(options, period, before, title, f"From {title}", earlier)
+    return Asked(options, period, title, f"From {title}")
 
 
 def _sums() -> defaultdict[str, float]:
@@ -145,11 +139,6 @@ class Use:
     def observed(self) -> float:
         """GPU-seconds while the rules were evaluated."""
         return self.seconds - self.states.get(NOT_OBSERVED, 0.0)
-
-    @property
-    def trained(self) -> float:
-        """Productive share of what was observed: what may be compared with another period."""
-        return self.groups["productive"] / self.observed if self.observed else 0.0
 
     @property
     def known(self) -> float:
@@ -201,8 +190,6 @@ class Goodput:
     """By account, user, partition, model and job: what each held, the largest first."""
     causes: Sequence[Cause]
     attempts: Sequence[Attempt]
-    before: Use | None
-    """The period before; None where it was not recorded."""
     unpriced: float
     """GPU-seconds of models without a price, where there are prices."""
 
@@ -225,12 +212,12 @@ DIMENSIONS: dict[str, Callable[[Key], str]] = {
 
 def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
     """Ask the server.  Raises `StagewatchError`, also where the rules are not loaded."""
-    read = _read(api, asked, asked.period)
-    if read is None:
+    ledger = read_ledger(api, asked.period, asked.clusters)
+    if ledger is None:
         raise missing(asked.period)
-    ledger, attempts = read
+    attempts = find_attempts(api, ledger, asked.clusters)
+    move_lost(ledger, attempts)
     causes = find_causes(api, ledger, attempts, asked.clusters)
-    before = _read(api, asked, asked.before)
     total = _use(asked, ledger.rows.items())
     total.attempts += attempts
     unpriced = sum(
@@ -246,19 +233,8 @@ def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
         tables={name: _table(asked, ledger, attempts, of) for name, of in DIMENSIONS.items()},
         causes=causes,
         attempts=attempts,
-        before=_use(asked, before[0].rows.items()) if before else None,
         unpriced=unpriced if asked.prices.by_model else 0.0,
     )
-
-
-def _read(api: PrometheusApi, asked: Asked, period: Period) -> tuple[Ledger, list[Attempt]] | None:
-    """A ledger in which lost work has been moved, and the runs that lost it."""
-    ledger = read_ledger(api, period, asked.clusters)
-    if ledger is None:
-        return None
-    attempts = find_attempts(api, ledger, asked.clusters)
-    move_lost(ledger, attempts)
-    return ledger, attempts
 
 
 def _use(asked: Asked, rows: Iterable[tuple[Key, float]]) -> Use:

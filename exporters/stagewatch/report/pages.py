@@ -81,7 +81,6 @@ def goodput_page(goodput: Goodput) -> str:
         opening=story.goodput_opening(goodput),
         goodput=goodput,
         states=states_of(goodput),
-        groups=GROUPS,
         most_causes=MAX_CAUSES,
         most_places=MAX_PLACES,
         largest=largest,

@@ -268,8 +268,8 @@ def _incident(worst: Phases, several: bool) -> str:
 
 
 def goodput_opening(goodput: Goodput) -> list[str]:
-    """Three sentences: where the paid hours went, what cost most, and how it was before."""
-    return [_paid(goodput), _costliest(goodput), _before(goodput)]
+    """Two sentences: where the paid hours went, and what cost most."""
+    return [_paid(goodput), _costliest(goodput)]
 
 
 def _paid(goodput: Goodput) -> str:
@@ -313,18 +313,6 @@ def _costliest(goodput: Goodput) -> str:
     words += _money(goodput, goodput.cost_of(first.seconds))
     most = f", {portion(seconds / first.seconds)} of them" if len(first.places) > 1 else ", all"
     return f"{words}{most} in {place}."
-
-
-def _before(goodput: Goodput) -> str:
-    before, title = goodput.before, goodput.asked.before_title
-    if before is None:
-        return f"Nothing of {title} was recorded to compare with."
-    was, now = before.trained, goodput.total.trained
-    change = round(100 * (now - was), 1)
-    how = f"{change:+.1f} points".replace("-", "−")
-    return (
-        f"Of the observed hours {portion(now)} trained; in {title} it was {portion(was)} ({how})."
-    )
 
 
 def incident_in_words(phases: Phases) -> str:

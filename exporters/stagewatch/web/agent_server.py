@@ -205,24 +205,10 @@ def _healthy(_: Request) -> Response:
 
 
 def ready(runner: Runner) -> Response:
-    """200 while at least one collector answers, else 503 with the state of each of them."""
+    """200 while at least one collector answers, else 503."""
     if runner.ready():
         return plain(HTTPStatus.OK, "ready")
-    if not runner.jobs:
-        return plain(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no collector is enabled")
-    lines = ["not ready: no collector answers"]
-    for job in runner.jobs.values():
-        stuck = job.stuck_seconds()
-        if stuck:
-            state = f"stuck, {stuck:.0f} s past its deadline"
-        elif job.error is not None:
-            state = f"failing: {job.error}"
-        elif job.duration is None:
-            state = "has not answered yet"
-        else:
-            state = "its last answer is too old"
-        lines.append(f"  {job.name}: {state}")
-    return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(lines))
+    return plain(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no collector answers; see /")
 
 
 def _further(route: Route) -> Answer:

@@ -23,8 +23,6 @@ WARM_CELSIUS = 75.0
 HOT_CELSIUS = 85.0
 """Where the alert `GPUTemperatureHigh` begins."""
 
-MOVES_SECONDS = 60.0
-"""Age of the last progress up to which a rank is told to make some."""
 RUNBOOK = "alerts/runbooks/JobStalled.md"
 OPEN_ROWS = 48
 """Ranks up to which jobs stand open; further jobs that are well show one line each."""
@@ -146,11 +144,6 @@ class CollectorState:
     name: str
     state: str
     tone: Tone
-    last_success: float | None
-    """Unix time."""
-    took: float | None
-    interval: float
-    skipped: int
     message: str
 
 
@@ -199,33 +192,16 @@ class NodeFacts:
         return _counted(rank.wait or "unknown" for rank in live)
 
     def all_is_well(self) -> str:
-        """What is told of jobs in none of which anything is wrong; of none at all where none is."""
+        """What is said where nothing is wrong with any job."""
         jobs = self.live()
-        ranks = [rank for job in jobs for rank in job.ranks]
         if not jobs:
-            return self._idle()
-        of = _several(len(jobs), "job")
-        ages = [rank.progress_age for rank in ranks if rank.progress_age is not None]
-        if len(ages) == len(ranks) and max(ages) < MOVES_SECONDS:
-            if len(ranks) == 1:
-                return f"The rank of job {jobs[0].job_id} makes progress."
-            these = "All" if len(ranks) > 2 else "Both"
-            count = f" {len(ranks)}" if len(ranks) > 2 else ""
-            return f"{these}{count} ranks of {of} make progress."
-        slow = f"; one has made no progress for {duration(max(ages))}" if ages else ""
-        return f"No job hangs: {of} with {_several(len(ranks), 'rank')} here{slow}."
-
-    def _idle(self) -> str:
-        gpus = _rows(self.gpus)
-        lost = sum(gpu.lost for gpu in gpus)
-        if not gpus or not self.gpus or not self.gpus.known:
             return "No job runs here."
-        if lost:
-            return (
-                f"No job runs here, and {lost} of {_several(len(gpus), 'GPU')} cannot be reached."
-            )
-        answer = "its GPU answers" if len(gpus) == 1 else f"all {len(gpus)} GPUs answer"
-        return f"No job runs here; {answer}."
+        ranks = [rank for job in jobs for rank in job.ranks]
+        ages = [rank.progress_age for rank in ranks if rank.progress_age is not None]
+        last = f", all with progress in the last {duration(max(ages))}" if ages else ""
+        return (
+            f"No job hangs: {_several(len(ranks), 'rank')} of {_several(len(jobs), 'job')}{last}."
+        )
 
 
 def next_steps(job_id: str) -> list[tuple[str, str]]:
@@ -239,10 +215,6 @@ def next_steps(job_id: str) -> list[tuple[str, str]]:
 
 def _several(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"
-
-
-def _rows(subject: Subject[T] | None) -> Sequence[T]:
-    return subject.rows if subject else ()
 
 
 def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
@@ -368,16 +340,7 @@ def _collector(job: Job) -> CollectorState:
     if stuck := job.stuck_seconds():
         past = f"{duration(stuck)} past its deadline of {duration(job.deadline)}"
         message = f"{past}: {job.error}" if job.error else past
-    return CollectorState(
-        name=job.name,
-        state=state,
-        tone=tone,
-        last_success=job.last_success,
-        took=job.duration,
-        interval=job.interval,
-        skipped=job.skipped(),
-        message=message,
-    )
+    return CollectorState(job.name, state, tone, message)
 
 
 def _state(job: Job) -> tuple[str, Tone]:
