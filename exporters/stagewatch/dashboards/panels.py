@@ -243,7 +243,7 @@ def bar_gauge(
 
 
 def text(title: str, content: str) -> Panel:
-    """Markdown for whoever opens the board for the first time."""
+    """Markdown for people who open the board for the first time."""
     options = {"mode": "markdown", "content": content}
     return _panel("text", title, "How to read this board.", [], 24, 4, {}, options)
 

@@ -171,7 +171,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class _Question:
-    """A question about a job's ranks to the kernel, of which the answer takes some seconds."""
+    """A question to the kernel about a job's ranks; the answer takes some seconds."""
 
     job_id: str
     ranks: Sequence[Rank]

@@ -1,6 +1,6 @@
 """Remembers which ranks of a job were on this node and have left.
 
-Nothing else on the node tells of them: a rank that ends in good order takes its record with it.
+Nothing else on the node remembers them: a rank that ends in good order takes its record with it.
 The agent keeps what it has seen in a file beside the incidents, for `stagewatch inspect` and for
 its own next start.  For a cluster the judge asks Prometheus who was scraped lately.
 """

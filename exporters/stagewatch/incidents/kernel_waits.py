@@ -62,7 +62,7 @@ def kernel_waits(
     proc: Procfs,
     ray: Mapping[int, Sequence[Awaited]] | None = None,
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
-    """By rank, of all that were looked at; with what Ray tells of a job that it runs."""
+    """The waits of the ranks that were looked at; in a job that Ray runs, with its tasks."""
     if ray is not None:
         waiting = replace(waiting, waits=tuple(filter(partial(_counts, waiting), waiting.waits)))
     job = _Job(waiting, ranks, proc)

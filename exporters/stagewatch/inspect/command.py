@@ -7,8 +7,8 @@ A ! behind PROGRESS marks a rank that has gone without progress for longer than 
 PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
 its state and WCHAN the kernel function in which it sleeps, shortened (--json has the whole name).
 
-A job all of whose ranks here ended without progress in the last 10 minutes is told in one line, and
-counts as over, unless it is asked for as JOB.
+A job is over if all its ranks here ended and made no progress in the last 10 minutes.  It gets one
+line, unless it is asked for as JOB.
 
 exit status:
   0  nothing appears to be wrong, also where there is no rank of any job
@@ -16,7 +16,7 @@ exit status:
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
      rank is gone, that is, its process ended without closing its record; or all processes of a
-     command under `stagewatch run` stand still that no record tells of; with --prometheus also a
+     command under `stagewatch run` stand still and none keeps a record; with --prometheus also a
      rank that is slower than its peers, and a job that is slower as a whole than it was
 """
 
@@ -110,7 +110,7 @@ class InspectOptions(LookOptions):
     at: float = option(
         0.0,
         "with --prometheus: judge the job as of this time, as 2026-11-26T14:30:00Z or Unix "
-        "seconds; now, if none is given",
+        "seconds; now by default",
         parse=moment,
     )
     evidence: bool = option(

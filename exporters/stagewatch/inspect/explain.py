@@ -45,7 +45,7 @@ from stagewatch.judgement.waits import Wait, key, waits_of
 
 MOST_WAITS = 24
 _ALIKE = 3
-"""So many of the waits that differ in names alone are told."""
+"""So many waits that differ in names alone are listed."""
 _LONGEST = 1200
 """Characters of a sentence: a job names its groups as it likes."""
 
@@ -88,7 +88,7 @@ def _chosen(cases: Sequence[CaseFile], job: str) -> CaseFile:
 
 
 def _weight(state: State) -> tuple[bool, bool, str]:
-    """Whoever is at fault is told of first."""
+    """Roles at fault come first."""
     verdict = state.verdict
     return not verdict.charges, not verdict.stalled, verdict.role
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 GOODPUT = (
     "Reports what the GPUs were paid for: where the hours of a month, or of another "
-    "period, went by state, account, user, partition, model and job; what cost most and where; "
-    "failed runs and money. It needs a Prometheus with "
+    "period, went by state, account, user, partition, model and job; failed "
+    "runs and money. It needs a Prometheus with "
     "the rules of alerts/goodput.rules.yaml, and counts from when they were loaded."
 )
 
@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _files(api: PrometheusApi, arguments: argparse.Namespace) -> Iterator[tuple[str, str | bytes]]:
     """Name and content of each file of the report; the page comes first."""
     report: Any
+    csv = ""
     drawn: dict[str, Drawing] = {}
     table = f"report.{arguments.report}"
     if arguments.report == "experiment":
@@ -91,14 +92,15 @@ def _files(api: PrometheusApi, arguments: argparse.Namespace) -> Iterator[tuple[
     elif arguments.report == "recovery":
         asked = recovery.asked_of(options_of(arguments, recovery.RecoveryOptions, table))
         report = recovery.make_recovery(api, asked)
-        page, csv = pages.recovery_page(report), records.recovery_csv(report)
+        page = pages.recovery_page(report)
     else:
         paid = goodput.asked_of(options_of(arguments, goodput.GoodputOptions, table))
         report = goodput.make_goodput(api, paid)
         page, csv = pages.goodput_page(report), records.goodput_csv(report)
     yield "report.html", page
     yield "report.json", records.report_json(arguments.report, report)
-    yield "report.csv", csv
+    if csv:
+        yield "report.csv", csv
     for name, drawing in drawn.items():
         yield from ((f"{name}.{kind}", drawing.file(kind)) for kind in ("svg", "pdf"))
 

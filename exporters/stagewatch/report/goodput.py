@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from stagewatch.core.config import number, option
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import Attempt, Job, find_attempts, move_lost
-from stagewatch.report.causes import Cause, find_causes
 from stagewatch.report.history import Labels
 from stagewatch.report.ledger import (
     GROUPS,
@@ -22,9 +21,6 @@ from stagewatch.report.ledger import (
 )
 from stagewatch.report.periods import Period, PeriodOptions, minute, month_words
 
-MAX_CAUSES = 10
-MAX_PLACES = 5
-"""Places that the page names for a cause; JSON has all."""
 MAX_ROWS = 15
 """Rows of a table on the page, the largest first; the others are one row."""
 
@@ -188,7 +184,6 @@ class Goodput:
     total: Use
     tables: Mapping[str, Mapping[str, Use]]
     """By account, user, partition, model and job: what each held, the largest first."""
-    causes: Sequence[Cause]
     attempts: Sequence[Attempt]
     unpriced: float
     """GPU-seconds of models without a price, where there are prices."""
@@ -217,7 +212,6 @@ def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
         raise missing(asked.period)
     attempts = find_attempts(api, ledger, asked.clusters)
     move_lost(ledger, attempts)
-    causes = find_causes(api, ledger, attempts, asked.clusters)
     total = _use(asked, ledger.rows.items())
     total.attempts += attempts
     unpriced = sum(
@@ -231,7 +225,6 @@ def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
         ],
         total=total,
         tables={name: _table(asked, ledger, attempts, of) for name, of in DIMENSIONS.items()},
-        causes=causes,
         attempts=attempts,
         unpriced=unpriced if asked.prices.by_model else 0.0,
     )

@@ -73,7 +73,7 @@ MEASURED = 300.0
 """Seconds in which the interval of evaluations is measured."""
 
 PIECE = 21600.0
-"""Seconds of which single evaluations are counted at once: every series is looked at for each."""
+"""Single evaluations are counted in parts of so many seconds: each count reads every series."""
 
 
 class Key(NamedTuple):

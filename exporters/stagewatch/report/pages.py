@@ -21,7 +21,7 @@ from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
 from stagewatch.report.events import Firing, Hung, Milestone
 from stagewatch.report.experiment import Experiment
-from stagewatch.report.goodput import MAX_CAUSES, MAX_PLACES, Goodput, largest
+from stagewatch.report.goodput import Goodput, largest
 from stagewatch.report.ledger import GROUPS, STATES
 from stagewatch.report.phases import PHASES, Phases
 from stagewatch.report.recovery import Recovery
@@ -81,8 +81,6 @@ def goodput_page(goodput: Goodput) -> str:
         opening=story.goodput_opening(goodput),
         goodput=goodput,
         states=states_of(goodput),
-        most_causes=MAX_CAUSES,
-        most_places=MAX_PLACES,
         largest=largest,
     )
 

@@ -31,7 +31,7 @@ SHORT_BASELINE = 60.0
 """Seconds of a baseline below which it tells little."""
 TOGETHER_SECONDS = 1.0
 MANY = 4
-"""So many equal events of a role within a second are told in one line."""
+"""So many equal events of a role within a second share a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +268,7 @@ def _incident(worst: Phases, several: bool) -> str:
 
 
 def goodput_opening(goodput: Goodput) -> list[str]:
-    """Two sentences: where the paid hours went, and what cost most."""
-    return [_paid(goodput), _costliest(goodput)]
-
-
-def _paid(goodput: Goodput) -> str:
+    """One sentence: where the paid hours went."""
     asked, total = goodput.asked, goodput.total
     hours = amount(total.seconds / 3600, "GPU-hours") + _money(goodput, total.cost)
     gpus = f"{round(sum(each.gpus for each in goodput.clusters)):,} GPUs"
@@ -282,7 +278,7 @@ def _paid(goodput: Goodput) -> str:
         for words, seconds in _groups(goodput)
         if seconds >= 0.0005 * total.seconds
     ]
-    return f"{asked.when} {held}: {', '.join(told)}."
+    return [f"{asked.when} {held}: {', '.join(told)}."]
 
 
 def _groups(goodput: Goodput) -> list[tuple[str, float]]:
@@ -301,18 +297,6 @@ def _clusters(goodput: Goodput) -> str:
 
 def _money(goodput: Goodput, cost: float | None) -> str:
     return "" if cost is None else f" ({amount(cost, goodput.asked.prices.currency)})"
-
-
-def _costliest(goodput: Goodput) -> str:
-    causes = goodput.causes
-    if not causes:
-        return "Nothing stood still, was lost or was out of service."
-    first = causes[0]
-    place, seconds = first.worst[0]
-    words = f"The costliest cause is “{first.words}” with {amount(first.seconds / 3600)} GPU-hours"
-    words += _money(goodput, goodput.cost_of(first.seconds))
-    most = f", {portion(seconds / first.seconds)} of them" if len(first.places) > 1 else ", all"
-    return f"{words}{most} in {place}."
 
 
 def incident_in_words(phases: Phases) -> str:

@@ -57,7 +57,7 @@ class View:
     """The result of one look."""
 
     sentences: Sequence[tuple[str, bool]] = ()
-    """The verdicts, the gravest first, and whether each tells of something wrong."""
+    """The verdicts, the gravest first, and whether something is wrong by each."""
     rows: Sequence[Row] = ()
 
 

@@ -25,7 +25,7 @@ HOT_CELSIUS = 85.0
 
 RUNBOOK = "alerts/runbooks/JobStalled.md"
 OPEN_ROWS = 48
-"""Ranks up to which jobs stand open; further jobs that are well show one line each."""
+"""Jobs are unfolded up to so many ranks in all; further healthy jobs show one line each."""
 
 _RANK = ("job_id", "role", "rank")
 _GPU = ("gpu", "uuid", "mig")
@@ -103,7 +103,7 @@ class JobRanks:
         return min(ages, default=None)
 
     def waits(self) -> list[tuple[str, int]]:
-        """How many ranks there are of each wait class, the most frequent first."""
+        """The number of ranks by wait class, the most frequent first."""
         return _counted(rank.wait or "unknown" for rank in self.ranks)
 
 
@@ -149,7 +149,7 @@ class CollectorState:
 
 @dataclass(frozen=True, slots=True)
 class Subject(Generic[T]):
-    """The things of one kind on this node, and whether anybody knows of them."""
+    """The things of one kind on this node, and whether a collector answers for them."""
 
     rows: Sequence[T]
     known: bool
@@ -179,7 +179,7 @@ class NodeFacts:
     """Series for which the page had no room, by the number of the user whose ranks have them."""
 
     def live(self) -> list[JobRanks]:
-        """The jobs of which a rank lives, or of which something is told."""
+        """The jobs with a living rank or a finding."""
         return [job for job in self.jobs if not job.ended or job.findings]
 
     def ended(self) -> list[JobRanks]:
@@ -187,7 +187,7 @@ class NodeFacts:
         return [job for job in self.jobs if job.ended and not job.findings]
 
     def waits(self) -> list[tuple[str, int]]:
-        """How many ranks of live jobs there are of each wait class, the most frequent first."""
+        """The number of ranks of live jobs by wait class, the most frequent first."""
         live = (rank for job in self.live() for rank in job.ranks)
         return _counted(rank.wait or "unknown" for rank in live)
 
