@@ -1,5 +1,5 @@
-"""A history of the goodput ledger: two days of October 2026 on 24 GPUs, with a gap, and two hours
-of September.  What each GPU did is a function of time, which tests add up by themselves."""
+"""A history of the goodput ledger: two days of October 2026 on 24 GPUs, with a gap.  What each GPU
+did is a function of time, which tests add up by themselves."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ FIRST_END, STALL, STALL_END = T + 44 * HOUR, T + 27 * HOUR, T + 28 * HOUR
 CRASHED = T + 20 * HOUR
 AT_RISK, AT_RISK_CRASHED = 12000.0, 9000.0
 """GPU-seconds since the last checkpoint, at the two failures."""
-
-"""The rules were evaluated every 30 s then, for two hours."""
 
 CLUSTER = "east"
 Owner = tuple[str, str, str, str, str]
