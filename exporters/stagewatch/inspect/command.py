@@ -42,7 +42,7 @@ from stagewatch.core.config import (
     path,
 )
 from stagewatch.core.errors import ConfigError
-from stagewatch.core.terminal import colours, columns, wrapped
+from stagewatch.core.terminal import bold, colours, columns, red, wrapped
 from stagewatch.core.words import denied, printable, whole
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
@@ -252,8 +252,8 @@ def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) ->
     else:
         width = columns(sys.stdout)
         lines = [wrapped(printable(sentence), width) for sentence in story.sentences]
-        if story.wrong and colours(sys.stdout):
-            lines[0] = f"\033[1;31m{lines[0]}\033[0m"
+        wrong = story.wrong and colours(sys.stdout)
+        lines[0] = bold(red(lines[0], wrong), wrong)
         print("\n".join(lines))
     return 3 if story.wrong else 0
 

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.core.terminal import colours, columns
+from stagewatch.core.terminal import bold, colours, columns, red
 from stagewatch.core.words import duration, printable
 from stagewatch.inspect.reasons import reasons
 from stagewatch.inspect.rows import rows
@@ -108,24 +108,24 @@ def text(
     lines = [*_paragraph(_which(case), "", width), ""]
     charged = {key(rank) for state in states for rank in state.verdict.culprits}
     ranks = case.moments[-1].ranks
-    lines.append(_bold("THE RANKS", colour))
+    lines.append(bold("THE RANKS", colour))
     for line, hot in rows(ranks, charged):
-        lines.append(_red(f"  {line}", colour and hot))
+        lines.append(red(f"  {line}", colour and hot))
     if any(rank.overdue for rank in ranks):
         lines.append("  ! no progress for longer than the stage may take")
-    lines += ["", _bold("WHO WAITS FOR WHOM", colour)]
+    lines += ["", bold("WHO WAITS FOR WHOM", colour)]
     for line in told(waits, several=len(states) > 1) or ["nobody is seen to wait for anybody"]:
         lines += _paragraph(line, "  ", width)
     steps = reasons(case.moments[-1], states, case.limits)
     for state in states:
         verdict = state.verdict
         role = f": {name(verdict.role).upper()}" if len(states) > 1 else ""
-        lines += ["", _bold(f"THE DECISION{role}", colour)]
+        lines += ["", bold(f"THE DECISION{role}", colour)]
         for number, step in enumerate(steps[verdict.role], 1):
             lines += _paragraph(f"{number}. {step.question}  {step.answer}.", "  ", width)
             for ground in step.grounds:
                 lines += _paragraph(f"- {ground}", "     ", width)
-        lines += [_red(line, colour and verdict.wrong) for line in _verdict(verdict, width)]
+        lines += [red(line, colour and verdict.wrong) for line in _verdict(verdict, width)]
     if not states:
         lines += ["", "No rank of the job is in sight."]
     return "\n".join(lines)
@@ -184,11 +184,3 @@ def _paragraph(text: str, indent: str, width: int | None) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _bold(text: str, colour: bool) -> str:
-    return f"\033[1m{text}\033[0m" if colour else text
-
-
-def _red(text: str, colour: bool) -> str:
-    return f"\033[31m{text}\033[0m" if colour else text

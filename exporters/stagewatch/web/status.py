@@ -162,9 +162,6 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.0f} %"
 
 
-def moment(timestamp: float) -> str | None:
-    """A Unix time as a date and time in UTC; None where there is no such date."""
-    try:
-        return datetime.fromtimestamp(timestamp, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):  # other users can write what this is read from
-        return None
+def moment(timestamp: float) -> str:
+    """A Unix time as a date and time in UTC."""
+    return datetime.fromtimestamp(timestamp, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
