@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 
 from stagewatch.core.privileges import capabilities
 from stagewatch.core.processes import Children
+from stagewatch.ranks.servers import LOOK_SECONDS
 from tests.as_installed import (
     INSTALLATIONS,
     Installation,
@@ -89,6 +91,36 @@ with stagewatch.stage("train"):
         time.sleep(0.005)
     peer.recv(1)
 """
+SERVES = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+accepted, _ = server.accept()
+while asked := accepted.recv(64):
+    accepted.sendall(asked)
+"""
+ASKS = """
+import socket, sys, time, stagewatch
+at = ("127.0.0.1", int(sys.argv[2]))
+server = socket.create_connection(at)
+stagewatch.init(job_id=sys.argv[1], rank=0, world_size=1)
+step = 0
+with stagewatch.stage("rollout"):
+    while True:
+        try:
+            server.sendall(b"?")
+            assert server.recv(64)
+        except (OSError, AssertionError):
+            server.close()
+            time.sleep(1)
+            server = socket.socket()
+            server.connect_ex(at)
+        else:
+            stagewatch.heartbeat(step=step)
+            step += 1
+            time.sleep(0.05)
+"""
+"""A rank that asks its server in vain once that has ended."""
 PEER = """
 import socket, sys, time
 server = socket.create_server(("127.0.0.1", 0), backlog=8)
@@ -188,6 +220,10 @@ class Installed:
     agent: NodeAgent
 
     children: Children
+    asks: str
+    """The job of a rank of another user."""
+    server: subprocess.Popen[bytes]
+    """Whom it asks."""
 
     @property
     def keeper(self) -> psutil.Process:
@@ -249,8 +285,26 @@ def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]
     (directory / "incidents").mkdir()
     (directory / "incidents").chmod(0o1777)
     with Children() as children:
+        job = f"asks-{how.name}-{os.getpid()}"
+        server = _with_server(node, children, directory, job)
         start(how, agent, children, FIRST_UID + 10 + list(INSTALLATIONS).index(how.name))
-        yield Installed(how, agent, children)
+        yield Installed(how, agent, children, job, server)
+
+
+def _with_server(
+    node: Node, children: Children, directory: Path, job: str
+) -> subprocess.Popen[bytes]:
+    """A rank, and the server of yet another user that it asks."""
+    log = directory / "server.log"
+    command = as_user(directory / "serves", FIRST_UID + 2, sys.executable, "-c", SERVES)
+    server = children.start(command, environ=clean_environ({"HOME": "/"}), log=log)
+    wait_for(lambda: log.read_text().endswith("\n"), "a port to ask at")
+    given = (sys.executable, "-c", ASKS, job, log.read_text().strip())
+    environ = clean_environ({"HOME": "/", "STAGEWATCH_DIR": str(node.root.ranks)})
+    children.start(
+        as_user(directory / "asks", FIRST_UID, *given), environ=environ, log=directory / "asks.log"
+    )
+    return server
 
 
 pytestmark = [pytest.mark.xdist_group("as_installed"), pytest.mark.timeout(600)]
@@ -284,6 +338,26 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
             sorted(map(str, one))[:20] for one in (seen[0] - seen[1], seen[1] - seen[0])
         )
         pytest.fail(f"installed by {installed.how.name} it lacks {lacking} and has {more} instead")
+
+
+def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) -> None:
+    agent, job = installed.agent, installed.asks
+    wait_for(lambda: agent.value("rl_rank_tcp_connections", job_id=job), "it is connected")
+    soon, name = (
+        time.time() + 3 * LOOK_SECONDS,
+        "stagewatch_collector_last_success_timestamp_seconds",
+    )
+    wait_for(lambda: (agent.value(name, collector="incidents") or 0) > soon, "looks at servers")
+    psutil.Process(installed.server.pid).kill()
+
+    def told() -> bool:
+        return any(
+            f"(pid {installed.server.pid}), which has ended" in dict(pairs)["process"]
+            for name, pairs in agent.series()
+            if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == job
+        )
+
+    wait_for(told, "the server that has ended", limit=90)
 
 
 def test_the_debug_server_of_another_users_rank_is_asked(node: Node, installed: Installed) -> None:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from stagewatch.core.exposition import Samples
 from tests.bench.replay_jobs import Pause, Shape, Work, script
-from tests.bench.replay_judge import NAMED, SUSPECTED, Judges
-from tests.bench.replay_series import GRID, Job
+from tests.bench.replay_judge import NAMED, SUSPECTED, Judge
+from tests.bench.replay_series import Job
 
 STEP = (Work(2),)
 HOUR = 1 / 24
+GRID = 5
+"""Seconds between two looks."""
 COUNTED = tuple[str, float, str]
 
 
-def seen(shape: Shape, folder: Path, *, always: bool = False) -> tuple[set[COUNTED], int]:
-    """What the judge says of an hour of a job, with its time and evidence, and how often it is
-    looked at."""
-    judges = Judges((GRID,))
-    job = Job("a-job", folder, HOUR, judges.see, always=always)
+def seen(
+    shape: Shape, folder: Path, *, always: bool = False
+) -> tuple[set[COUNTED], dict[int, list[object]]]:
+    """What the judge says of an hour of a job, with its time and evidence, and what the ranks have
+    recorded of their stages whenever it is looked at."""
+    judge = Judge(GRID)
+    records: dict[int, list[object]] = {}
+
+    def see(job: Job, now: int, out: Samples) -> float:
+        lanes = [(one.totals, one.lanes[0]) for one in job.read()]
+        records[now] = [(totals, replace(one, times={}, steps=())) for totals, one in lanes]
+        return judge.see(job, now, out)
+
+    job = Job("a-job", folder, HOUR, see, every=GRID, always=always, alike=not always)
     job.live(script(shape, job))
-    return {(one.what, one.begin, one.evidence) for one in judges.watched[0].episodes}, job.looks
+    return {(one.what, one.begin, one.evidence) for one in judge.episodes}, records
 
 
 def test_nothing_is_lost_by_looking_away(tmp_path: Path) -> None:
@@ -30,9 +43,10 @@ def test_nothing_is_lost_by_looking_away(tmp_path: Path) -> None:
         Pause("a batch is late", 12, 0.5, "waits for storage", every=200, who="one"),
     )
     shape = Shape("", STEP, pauses, restarts_a_day=36, down=60)
-    found, looks = seen(shape, tmp_path)
-    always, all_looks = seen(shape, tmp_path, always=True)
+    found, records = seen(shape, tmp_path)
+    always, all_records = seen(shape, tmp_path, always=True)
     assert found == always
     assert {what for what, *_ in found} >= {SUSPECTED, NAMED}
-    assert all_looks == 3600 / GRID
-    assert looks < all_looks / 3
+    assert len(all_records) == 3600 / GRID
+    assert len(records) < len(all_records) / 3
+    assert records == {now: all_records[now] for now in records}

@@ -37,6 +37,7 @@ from stagewatch.ranks import io as rank_io
 from stagewatch.ranks.environment_scan import denied_here
 from stagewatch.ranks.nccl import collector as nccl
 from stagewatch.ranks.nccl.files import nccl_files
+from stagewatch.ranks.servers import Servers
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.ranks.waits.look import Waits
 from stagewatch.slurm.node_jobs import SlurmCgroups
@@ -111,6 +112,7 @@ def collector_specs() -> tuple[CollectorSpec[NodeContext], ...]:
                 findings=node.findings,
                 files=node.files,
                 waits=Waits(start=node.start),
+                servers=Servers(node.sockets, node.families, node.proc, node.files),
                 nccl=nccl_files(node.options.record_dir, node.proc),
                 device=node.gpus.state,
             )

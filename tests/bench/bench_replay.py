@@ -1,25 +1,30 @@
 """False alarms per job-day: days of healthy jobs, looked at by the judge.
 
-Options: --jobs N of each kind, --days N of each job, --intervals 5,15,30, --kinds NAME,NAME.  An
-interrupt prints what has been replayed so far.  The judge looks at the parts of a job's life in
-which a rank may be overdue.
+Options: --jobs N of each kind, --first N (the number of the first one; a number stands for a life),
+--days N of each job, --interval SECONDS between two looks, --kinds NAME,NAME, --workers N.  The
+judge looks at the parts of a job's life in which a rank may be overdue.  An interrupt prints what
+has been replayed so far.  `--file FILE` keeps the jobs that are done, one a line: run again, or
+with other numbers, it goes on from there, and the tables tell of all jobs in the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
+import json
+import multiprocessing
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.replay_jobs import SHAPES, script
-from tests.bench.replay_judge import NAMED, SUSPECTED, Episode, Judges
+from tests.bench.replay_judge import NAMED, PAGED, SUSPECTED, Episode, Judge
 from tests.bench.replay_series import Job
 from tests.hangbench.rates import poisson_bounds
 
@@ -29,109 +34,101 @@ Task = tuple[str, int]
 
 
 @dataclass
-class Replay:
-    """What was replayed, of one job or of many."""
+class Lived:
+    """A job that was replayed."""
 
-    days: Counter[str] = field(default_factory=Counter)
-    """Of jobs, by kind."""
-    looks: int = 0
-    seen: dict[int, list[tuple[str, Episode]]] = field(default_factory=dict)
-    """By interval, with the kind of job."""
+    task: Task
+    days: float
+    looks: int
+    episodes: list[Episode]
 
-    def add(self, other: Replay) -> None:
-        """Count another one in."""
-        self.days += other.days
-        self.looks += other.looks
-        for every, episodes in other.seen.items():
-            self.seen.setdefault(every, []).extend(episodes)
-
-    def count(self, every: int, alert: str) -> int:
-        """Episodes of an alert at an interval."""
-        return sum(one.what == alert for _, one in self.seen[every])
-
-    def pages(self, every: int) -> list[tuple[str, Episode]]:
-        """One for each job and moment, with the job's kind."""
-        critical = [one for one in self.seen[every] if one[1].page]
-        return list({(e.job, e.begin): (kind, e) for kind, e in critical}.values())
+    def count(self, what: str) -> int:
+        """Episodes of it."""
+        return sum(one.what == what for one in self.episodes)
 
 
-def replay(task: Task, days: float, intervals: Sequence[int]) -> Replay:
+def replay(task: Task, days: float, every: int, scratch: str | None = None) -> Lived:
     """One job's days, as the judge sees them."""
     kind, number = task
     name = f"{kind.replace(' ', '-')}-{number}"
-    judges = Judges(intervals)
-    with tempfile.TemporaryDirectory(prefix="stagewatch-replay-") as directory:
-        job = Job(name, Path(directory), days, judges.see)
+    judge = Judge(every)
+    alike = not any(part.beat for part in SHAPES[kind].step)
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        job = Job(name, Path(folder), days, judge.see, every=every, alike=alike)
         job.live(script(SHAPES[kind], job))
-    found = {one.every: one.episodes for one in judges.watched}
-    for episode in (one for some in found.values() for one in some):
+    for episode in judge.episodes:
         episode.reason = job.reason(episode.begin)
-    seen = {every: [(kind, one) for one in some] for every, some in found.items()}
-    return Replay(Counter({kind: days}), job.looks, seen)
+    return Lived(task, days, job.looks, judge.episodes)
 
 
-def _rate(count: int, days: float, unit: float = 1.0) -> str:
-    low, high = poisson_bounds(count, days / unit)
-    return f"{count} = {count * unit / days:.2f} ({low:.2f} to {high:.2f})"
+def _read(line: str) -> Lived:
+    """One of the file's."""
+    (kind, number), days, looks, episodes = json.loads(line).values()
+    return Lived((kind, number), days, looks, [Episode(**one) for one in episodes])
+
+
+def _rate(count: int, days: float) -> str:
+    low, high = poisson_bounds(count, days / 100)
+    return f"{count} = {count * 100 / days:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main(arguments: Iterable[str] = ()) -> None:
     """Replay, and print tables in Markdown."""
     parser = argparse.ArgumentParser(prog="replay", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--days", type=float, default=5.0)
-    parser.add_argument("--intervals", default="5,15,30")
+    parser.add_argument("--interval", type=int, default=15)
     parser.add_argument("--kinds", default=",".join(SHAPES))
     parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--file", type=Path)
     given = parser.parse_args(list(arguments))
-    intervals = tuple(int(one) for one in given.intervals.split(","))
-    tasks = [(kind, number) for number in range(given.jobs) for kind in given.kinds.split(",")]
-    whole = Replay(seen={every: [] for every in intervals})
-    one = functools.partial(replay, days=given.days, intervals=intervals)
+    numbers = range(given.first, given.first + given.jobs)
+    kept = given.file.read_text().splitlines() if given.file and given.file.exists() else []
+    lived = [_read(line) for line in kept]
+    known = {one.task for one in lived}
+    tasks = [(kind, number) for number in numbers for kind in given.kinds.split(",")]
+    tasks = [task for task in tasks if task not in known]
     began = time.monotonic()
-    with ProcessPoolExecutor(given.workers) as pool:
-        try:
-            for (kind, number), part in zip(tasks, pool.map(one, tasks), strict=True):
-                whole.add(part)
-                found = {n: (part.count(n, SUSPECTED), len(part.pages(n))) for n in intervals}
-                print(f"{kind} {number}: suspicions, pages {found}", file=sys.stderr, flush=True)
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        given.file.open("a") if given.file else contextlib.nullcontext() as file,
+        tempfile.TemporaryDirectory(prefix="stagewatch-replay-") as scratch,
+        multiprocessing.Pool(given.workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool,
+    ):
+        one_job = functools.partial(replay, days=given.days, every=given.interval, scratch=scratch)
+        for done, one in enumerate(pool.imap_unordered(one_job, tasks), 1):
+            lived.append(one)
+            if file:
+                print(json.dumps(one, default=vars), file=file, flush=True)
+            kind, number = one.task
+            found = f"{one.count(SUSPECTED)} suspicions, {one.count(PAGED)} pages"
+            print(f"{done}/{len(tasks)} {kind} {number}: {found}", file=sys.stderr, flush=True)
     print(f"{(time.monotonic() - began) / 60:.1f} minutes by {given.workers} workers.")
-    print(report(whole))
+    print(report(lived))
 
 
-def report(whole: Replay) -> str:
-    """Tables: by interval, by alert, by kind of job, and every page."""
-    total = sum(whole.days.values())
-    every = min(whole.seen)
-    lines = [f"{total:g} job-days, looked at {whole.looks} times.", ""]
-    alerts = sorted({one.what for some in whole.seen.values() for _, one in some})
-    lines.append("| in 100 job-days | " + " | ".join(f"{n} s" for n in whole.seen) + " |")
-    lines.append("| --- " * (1 + len(whole.seen)) + "|")
-    for alert in alerts:
-        counts = (_rate(whole.count(n, alert), total, 100) for n in whole.seen)
-        lines.append(f"| {alert} | {' | '.join(counts)} |")
-    counts = (_rate(len(whole.pages(n)), total, 100) for n in whole.seen)
-    lines.append(f"| pages | {' | '.join(counts)} |")
-    lines += [
-        "",
-        f"| kind of job, at {every} s | job-days | suspicions | names | pages | causes |",
-    ]
+def report(lived: Sequence[Lived]) -> str:
+    """Tables: of all jobs, by kind of job, and every page."""
+    days = sum(one.days for one in lived)
+    lines = [f"{days:g} job-days, looked at {sum(one.looks for one in lived)} times.", ""]
+    lines += ["| | in 100 job-days |", "| --- | --- |"]
+    for what in (SUSPECTED, NAMED, PAGED):
+        lines.append(f"| {what} | {_rate(sum(one.count(what) for one in lived), days)} |")
+    lines += ["", "| kind of job | job-days | suspicions | names | pages | causes |"]
     lines.append("| --- " * 6 + "|")
-    for kind, days in whole.days.items():
-        mine = [e for k, e in whole.seen[every] if k == kind]
-        counts = [sum(e.what == what for e in mine) for what in (SUSPECTED, NAMED)]
-        causes = Counter(e.reason.rsplit(",", 1)[0] for e in mine if e.what != NAMED)
+    for kind in dict.fromkeys(one.task[0] for one in lived):
+        mine = [one for one in lived if one.task[0] == kind]
+        counts = [sum(one.count(what) for one in mine) for what in (SUSPECTED, NAMED, PAGED)]
+        told = [e.reason for one in mine for e in one.episodes if e.what == SUSPECTED]
+        causes = Counter(reason.rsplit(",", 1)[0] for reason in told)
         text = "; ".join(f"{n} × {cause}" for cause, n in causes.most_common(3)) or "–"
-        pages = sum(k == kind for k, _ in whole.pages(every))
-        lines.append(f"| {kind} | {days:g} | {counts[0]} | {counts[1]} | {pages} | {text} |")
-    lines += ["", "| page | interval | job | after | evidence | what the job did |"]
-    lines.append("| --- " * 6 + "|")
-    for n in whole.seen:
-        for _, e in whole.pages(n):
-            when = f"{e.begin / 3600:.2f} h"
-            lines.append(f"| `{e.what}` | {n} s | {e.job} | {when} | {e.evidence} | {e.reason} |")
+        cells = kind, f"{sum(one.days for one in mine):g}", *map(str, counts), text
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| page of job | after | evidence | what the job did |"]
+    lines.append("| --- " * 4 + "|")
+    for e in (e for one in lived for e in one.episodes if e.what == PAGED):
+        lines.append(f"| {e.job} | {e.begin / 3600:.2f} h | {e.evidence} | {e.reason} |")
     return "\n".join(lines)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stagewatch.core.exposition import Histogram, Samples
@@ -25,14 +24,13 @@ class Episode:
     begin: float
     """Seconds of the job's life."""
     evidence: str
-    page: bool = False
     reason: str = ""
     """What the job did."""
 
 
 @dataclass
-class Watched:
-    """One judge, which looks at a job every so many seconds."""
+class Judge:
+    """Looks at a job every so many seconds, where it may be in trouble."""
 
     every: int
     episodes: list[Episode] = field(default_factory=list)
@@ -40,35 +38,20 @@ class Watched:
     _at: float = -1e9
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def look(self, now: Moment, job: Job) -> None:
-        """Judge the job, and note what is new."""
-        if now.time - self._at > self.every:  # it was in no trouble meanwhile
+    def see(self, job: Job, now: int, out: Samples) -> float:
+        """Judge what the agent exports, and note what is new; returns when the first rank will be
+        overdue if nothing happens."""
+        seen = moment_of(job, now, out)
+        if now - self._at > self.every:  # it was in no trouble meanwhile
             self._course = Course(watched=True)
-        self._at = now.time
-        for state in self._course.look(now):
+        self._at = now
+        for state in self._course.look(seen):
             verdict = state.verdict
             said = {SUSPECTED: verdict.stalled, NAMED: verdict.charges, PAGED: state.paged}
             for what in (one for one, is_so in said.items() if is_so):
-                if now.time - self._last.get((job.id, what), -1e9) > self.every:
-                    told = verdict.evidence, what == PAGED
-                    self.episodes.append(Episode(job.name, what, now.time, *told))
-                self._last[job.id, what] = now.time
-
-
-class Judges:
-    """Judges beside a job, which look at it at different intervals."""
-
-    def __init__(self, intervals: Iterable[int]) -> None:
-        self.watched = [Watched(every) for every in intervals]
-
-    def see(self, job: Job, now: int, out: Samples) -> float:
-        """A look of the agent; returns when the first rank will be overdue if nothing happens."""
-        due = [one for one in self.watched if now % one.every == 0]
-        if not due:
-            return now
-        seen = moment_of(job, now, out)
-        for one in due:
-            one.look(seen, job)
+                if now - self._last.get((job.id, what), -1e9) > self.every:
+                    self.episodes.append(Episode(job.name, what, now, verdict.evidence))
+                self._last[job.id, what] = now
         left = [
             rank.budget_seconds - rank.progress_age_seconds
             for rank in seen.ranks

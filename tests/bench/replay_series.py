@@ -6,12 +6,14 @@ a thread that behaves as its manner says, and `rl_rank_at_work` follows from the
 
 It is looked at every few seconds: always, or while its ranks may be overdue.  These make no mark
 for longer than ten seconds, and than they have recovered from in that stage lately; or they are
-stopped.  At any other time the judge asks nothing of a job.
+stopped.  At any other time the judge asks nothing of a job, and steps are only noted down: the
+client writes them all at once, on their own times, when somebody looks next.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import operator
@@ -33,11 +35,10 @@ from stagewatch.ranks.records import Life, RankRecord, parse
 from stagewatch.ranks.stages import STARTED, StagesCollector
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify
 from stagewatch.ranks.work import AT_WORK, WINDOW_SECONDS
+from stagewatch.record import LANES_AT
 
 DAY = 86_400
 RANKS = 4
-GRID = 5
-"""Seconds between two looks."""
 EPOCH = 1000
 """Of the clock that the records are written by, when the job's life begins."""
 GONE_SECONDS = 600
@@ -45,9 +46,8 @@ GONE_SECONDS = 600
 LATELY, SURELY = 6 * 3600, 1.25
 """Seconds for which a recovered gap keeps budgets above so many times its length: 1.5 times of it,
 faded by a seventh (`GAP_MEMORY`)."""
-MARKS = 512
-"""Of a rank, that are remembered, and times at which it changed its manner."""
-
+MANNERS_KEPT = 512
+"""Times at which a rank changed its manner, that are remembered."""
 
 See = Callable[["Job", int, Samples], float]
 """Whoever looks at a job is given the time and what the agent exports then, and answers until when
@@ -77,7 +77,7 @@ MANNERS = {
     "waits for storage": Manner("D", 0.0, 0, "nfs_wait_on_request"),
     "stopped": Manner("T", 0.0),
 }
-_STOPPED = MANNERS["stopped"]
+_USUAL, _STOPPED = MANNERS["gpu"], MANNERS["stopped"]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -103,6 +103,8 @@ class Rank:
 
     opened: client.stage
     call: client.collective
+    lead: Rank
+    """Who writes what its training thread does."""
 
     def __init__(self, job: Job, number: int) -> None:
         _become(None)
@@ -113,9 +115,8 @@ class Rank:
         self.number, self.id = number, job.id
         self.born = job.now
         self.killed: float | None = None
-        self.stage = "idle"
-        self.marks: deque[float] = deque([job.now], maxlen=MARKS)
-        self.manners: deque[tuple[float, Manner]] = deque([(job.now, MANNERS["gpu"])], maxlen=MARKS)
+        self.manners = deque([(job.now, _USUAL)], maxlen=MANNERS_KEPT)
+        self.lead = job.ranks[0] if job.alike and number else self
         self._read: tuple[bytes, RankRecord] | None = None
 
     def behave(self, manner: Manner, when: float) -> None:
@@ -132,16 +133,15 @@ class Rank:
             if (at := when - second) >= self.born
         ]
 
-    def class_at(self, when: float) -> WaitClass:
-        """How it waits."""
+    def class_at(self, when: float, marked: float) -> WaitClass:
+        """How it waits, by its last mark."""
         manners = tuple(self.manners_until(when, WINDOW_SAMPLES))
-        since = when - WINDOW_SAMPLES + 1
-        at = bisect.bisect_right(self.marks, when)
-        return _class_of(manners, at > 0 and self.marks[at - 1] > since)
+        return _class_of(manners, marked > when - WINDOW_SAMPLES + 1)
 
     def read(self) -> RankRecord:
         """The record, as the agent reads it."""
-        raw = bytes(self.recorder._raw)
+        mine, its = self.recorder._raw, self.lead.recorder._raw
+        raw = bytes(mine[:LANES_AT]) + bytes(its[LANES_AT:])
         if self._read is None or self._read[0] != raw:
             record = dataclasses.replace(
                 parse(raw), created=self.born, name=f"{self.number}-{self.born}"
@@ -161,9 +161,13 @@ class Job:
         days: float,
         see: See,
         *,
+        every: int = 5,
         always: bool = False,
+        alike: bool = False,
     ) -> None:
-        """`always`: it is looked at all the time, not only where a rank may be overdue."""
+        """`every`: seconds between two looks; `always`: it is looked at all the time, not only
+        where a rank may be overdue; `alike`: its ranks make all marks at the same times, so that
+        one of them writes these for all, and how long it waited in collectives."""
         self.name = name
         self.span = days * DAY
         self.lives = 0
@@ -176,14 +180,21 @@ class Job:
         """Everything that is no ordinary step: from, to, and what it is."""
         self.looks = 0
         self.skipped: dict[str, int] = {}
-        self._see, self._always = see, always
+        self.alike = alike
+        self._see, self._every, self._always = see, every, always
         self._longest: dict[str, tuple[float, float]] = {}
         """By stage: the longest gap lately, and when it ended."""
-        self._warm: set[tuple[int, str]] = set()
-        """Ranks and stages that have shown a gap."""
+        self._warm: set[str] = set()
+        """Stages of which all ranks have shown a gap."""
+        self._stage = "idle"
+        self._marked: list[float] = []
+        """When the ranks last made a mark."""
         self._dead: list[Rank] = []
         self._stopped_until = -1.0
         self._calm_until = 0.0
+        self._unseen: list[tuple[float, float, str, int, bool]] = []
+        """Steps that no client has written yet: when they begin and end, stage, number, and whether
+        a heartbeat ends them."""
         self._boot_ns = EPOCH * 10**9
         self._collector = StagesCollector(
             RankDirectory(self, fresh_for=0),  # type: ignore[arg-type]
@@ -219,8 +230,9 @@ class Job:
     def start(self) -> None:
         """All ranks begin, under the numbers they had."""
         self._advance(self.now)
-        self.ranks = [Rank(self, number) for number in range(RANKS)]
-        self._warm = set()
+        for number in range(RANKS):
+            self.ranks.append(Rank(self, number))
+        self._stage, self._marked, self._warm = "idle", [self.now] * RANKS, set()
 
     def kill(self) -> None:
         """All ranks die at once, as by a fault that their launcher answers with a restart."""
@@ -231,6 +243,7 @@ class Job:
 
     def end(self) -> None:
         """All ranks exit properly."""
+        self._unseen = []  # as nobody will read their records
         for rank in self.ranks:
             rank.recorder.close()
         self.ranks = []
@@ -263,106 +276,118 @@ class Job:
         that works for no time only waits.
         """
         each = [seconds] * RANKS if isinstance(seconds, (int, float)) else seconds
-        meet = self.now + max(each)
-        if MANNERS[manner] is _STOPPED:
+        begin, meet, behaves = self.now, self.now + max(each), MANNERS[manner]
+        if behaves is _STOPPED:
             self._stopped_until = meet + WINDOW_SAMPLES
-        last = min([rank.marks[-1] for rank in self.ranks])
-        seen = self._always or meet - last > MIN_SECONDS or self._stopped_until >= self.now
-        changes = seen or MANNERS[manner] is not MANNERS["gpu"]
-        events: list[tuple[float, Rank, str]] = []
-        for rank, own in zip(self.ranks, each, strict=True):
-            if stage or changes:
-                events.append((self.now, rank, "begin"))
-            for k in range(1, int(own / beat) + 1) if beat else ():
-                events.append((self.now + k * beat, rank, "beat"))
-            if changes:  # never at the very time that the last one ended: no clock stands still
-                events.append((self.now + max(own, 0.001), rank, "meet"))
-            if stage or mark or seen:
-                events.append((meet, rank, "end"))
-        if seen:  # else nobody looks meanwhile, and one rank may act after the other
-            events.sort(key=operator.itemgetter(0))
-        for when, rank, act in events:
-            if seen:
+        marked = begin if stage else min(self._marked)
+        if (
+            behaves is _USUAL
+            and not beat
+            and not self._always
+            and self._stopped_until < begin
+            and not self._overdue(stage or "idle", marked, meet)
+        ):  # nobody looks meanwhile
+            self._unseen.append((begin, meet, stage, self.step, mark))
+            if stage:
+                self._mark(begin, stage)
+            if stage or mark:
+                self._mark(meet)
+            self._calm_until = 0.0
+            self._set_clock(meet)
+        else:
+            self._write_unseen()
+            events: list[tuple[float, str, int]] = [(begin, "begin", -1), (meet, "end", -1)]
+            for number, own in enumerate(each):
+                for k in range(1, int(own / beat) + 1) if beat else ():
+                    events.append((begin + k * beat, "beat", number))
+                # Never at the very time that the last one ended: no clock stands still.
+                events.append((begin + max(own, 0.001), "meet", number))
+            for when, act, number in sorted(events, key=lambda one: (one[0], one[1] == "end")):
                 self._advance(when)
-            self._set_clock(when)
-            self._act(rank, act, when, MANNERS[manner], stage, mark, seen)
+                for rank in self.ranks if number < 0 else [self.ranks[number]]:
+                    self._act(rank, act, when, behaves, stage, mark)
+                if act == "begin" and stage:
+                    self._mark(when, stage)
+                elif act == "end" and (stage or mark):
+                    self._mark(when)
         self.now = meet
 
     def _act(
-        self,
-        rank: Rank,
-        act: str,
-        when: float,
-        manner: Manner,
-        stage: str,
-        mark: bool,
-        seen: bool,
+        self, rank: Rank, act: str, when: float, manner: Manner, stage: str, mark: bool
     ) -> None:
-        """Call the client as a trainer does; its collectives, of which all ranks enter as many,
-        only where somebody may see them."""
-        self._calm_until, _api._recorder = 0.0, rank.recorder
+        """Call the client as a trainer does."""
+        _become(rank.recorder)
+        self._calm_until, leads = 0.0, rank.lead is rank
         if act == "beat":
             client.heartbeat()
-            self._mark(rank, when)
+            self._marked[rank.number] = when
+            self._warm.add(self._stage)
         elif act == "begin":
             rank.behave(manner, when)
-            if stage:
+            if stage and leads:
                 rank.opened = client.stage(stage, self.step).__enter__()
-                self._mark(rank, when)
-                rank.stage = stage
         elif act == "meet":
-            rank.behave(MANNERS["gpu"], when)
-            if seen:
-                rank.call = client.collective("world", op="all_reduce", size=RANKS).__enter__()
+            rank.behave(_USUAL, when)
+            rank.call = client.collective("world", op="all_reduce", size=RANKS).__enter__()
         else:
-            if seen:
-                rank.call.__exit__(None, None, None)
-            if stage:
+            rank.call.__exit__(None, None, None)
+            if stage and leads:
                 rank.opened.__exit__(None, None, None)
-                self._mark(rank, when)
-                rank.stage = "idle"
-            if mark:
+            if mark and leads:
                 client.heartbeat(self.step)
-                self._mark(rank, when)
+
+    def _write_unseen(self) -> None:
+        """Let the client write the steps that nobody has looked at; one collective stands for all
+        of theirs."""
+        unseen, self._unseen, now = self._unseen, [], self._boot_ns
+        for rank in self.ranks if unseen else ():
+            _become(rank.recorder)
+            for begin, meet, stage, step, mark in unseen if rank.lead is rank else ():
+                self._set_clock(begin)
+                with client.stage(stage, step) if stage else contextlib.nullcontext():
+                    self._set_clock(meet)
+                if mark:
+                    client.heartbeat(step)
+            self._boot_ns = now
+            with client.collective("world", op="all_reduce", size=RANKS):
+                pass
 
     def _set_clock(self, when: float) -> None:
         self._boot_ns = int((when + EPOCH) * 1e9)
 
-    def _mark(self, rank: Rank, when: float) -> None:
-        """Note a mark, and the gap before it."""
-        gap = when - rank.marks[-1]
-        rank.marks.append(when)
-        if (rank.number, rank.stage) not in self._warm:
-            self._warm.add((rank.number, rank.stage))
+    def _mark(self, when: float, stage: str = "idle") -> None:
+        """Note a mark of all ranks, the gap before it, and in what stage they are from now on."""
+        gap, self._marked = when - min(self._marked), [when] * RANKS
+        if self._stage not in self._warm:
+            self._warm.add(self._stage)
         elif gap * SURELY > MIN_SECONDS:
-            longest, ended = self._longest.get(rank.stage, (0.0, 0.0))
+            longest, ended = self._longest.get(self._stage, (0.0, 0.0))
             if gap >= longest or when > ended + LATELY:
-                self._longest[rank.stage] = gap, when
+                self._longest[self._stage] = gap, when
+        self._stage = stage
 
-    def _in_trouble(self, now: float) -> bool:
-        """Whether the judge may ask about it: a rank may be overdue, or is seen to be stopped."""
-        if self.ranks and now <= self._stopped_until:
-            return True
-        for rank in self.ranks:
-            gap = now - rank.marks[-1]
-            if gap > MIN_SECONDS:
-                longest, ended = self._longest.get(rank.stage, (0.0, 0.0))
-                if gap > longest * SURELY or now > ended + LATELY:
-                    return True
-        return False
+    def _overdue(self, stage: str, marked: float, now: float) -> bool:
+        """Whether a rank may seem to be, by its last mark."""
+        gap = now - marked
+        if gap <= MIN_SECONDS:
+            return False
+        longest, ended = self._longest.get(stage, (0.0, 0.0))
+        return gap > longest * SURELY or now > ended + LATELY
 
     def _advance(self, to: float) -> None:
         """Let whoever looks do so until then."""
-        at = int(self._clock // GRID + 1) * GRID
+        at = int(self._clock // self._every + 1) * self._every
         while at <= min(to, self.span):
-            if self._always or (at >= self._calm_until and self._in_trouble(at)):
+            overdue = self.ranks and self._overdue(self._stage, min(self._marked), at)
+            stopped = self.ranks and at <= self._stopped_until
+            if self._always or (at >= self._calm_until and (overdue or stopped)):
                 self._set_clock(at)
                 calm = self._see(self, at, self._collect())
                 self.looks += 1
                 changed = max((rank.manners[-1][0] for rank in self.ranks), default=0.0)
                 if at >= changed + WINDOW_SAMPLES:  # how they wait is seen as it will be
                     self._calm_until = calm
-            at += GRID
+            at += self._every
         self._set_clock(to)
 
     @property
@@ -380,16 +405,17 @@ class Job:
 
     def _collect(self) -> Samples:
         """What the agent exports now."""
+        self._write_unseen()
         try:
             out = self._collector.collect()
         except NoData:
             out = Samples()
         now = self._clock
-        for rank in self.ranks:
+        for rank, marked in zip(self.ranks, self._marked, strict=False):
             key = rank.id, "train", str(rank.number)
             out.add(INFO, 1, *key, rank.number, 1000 + rank.number, "", "", RANKS)
             out.add(STARTED, rank.born, *key)
-            out.add(WAIT_CLASS, 1, *key, rank.class_at(now).value)
+            out.add(WAIT_CLASS, 1, *key, rank.class_at(now, marked).value)
             work = [manner.work for manner in rank.manners_until(now, WINDOW_SECONDS)]
             for by in {one for one in work if one and work.count(one) > 1}:
                 out.add(AT_WORK, 1, *key, by)

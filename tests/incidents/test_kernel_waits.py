@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
 from stagewatch.judgement.facts import KernelWait, RankFacts
@@ -132,6 +134,56 @@ def test_a_queue_server_leads_to_the_ranks_that_may_have_to_fill_it() -> None:
             KernelWait(how, "rollout", 1, through=name),
         ),
         ("540", "rollout", "1"): (NOTHING,),
+    }
+
+
+ENDED = "vllm serve (pid 7), which has ended"
+IN_VAIN = KernelWait("a connection that nobody accepts", process=ENDED)
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (State.SLEEPING, IN_VAIN),
+        (State.RETRYING, IN_VAIN),
+        (State.UNKNOWN, IN_VAIN),
+        (State.RUNNING, NOTHING),
+        (State.STORAGE, KernelWait("a call to storage")),
+    ],
+)
+def test_a_rank_that_asks_a_server_in_vain_waits_for_it(state: State, told: KernelWait) -> None:
+    """Unless it does something else."""
+    asks = rank("rollout", 0, NO_PROCESS)
+    found = kernel_waits(
+        looked((asks.pid, state), waits=[]),
+        [asks],
+        Procfs(),
+        gone={asks.key: {asks.pid: (ENDED,)}},
+    )
+    assert found == {asks.key: (told,)}
+
+
+def test_a_rank_waits_for_the_engine_that_the_router_lacks() -> None:
+    """The queue that a peer asks lacks nobody."""
+    router, asks, reads, broker = (NO_PROCESS + number for number in range(4))
+    ranks = [rank("rollout", 0, asks), rank("train", 0, reads)]
+    to_router = Connection("127.0.0.1:2", "127.0.0.1:1", holders=(router,), owed=True)
+    to_broker = Connection("127.0.0.1:4", "127.0.0.1:3", holders=(broker,), owed=True)
+    look = looked(
+        *((pid, State.WAITING) for pid in (router, asks, reads, broker)),
+        waits=[
+            Wait(router, router, Kind.ACCEPT, "epoll_wait", 1.0, Mode.ANYBODY, (asks,)),
+            Wait(broker, broker, Kind.ACCEPT, "epoll_wait", 1.0, Mode.ANYBODY, (reads,)),
+            Wait(asks, asks, Kind.TCP, "recvfrom", 1.0, Mode.ALL, (router,), "", (to_router,)),
+            Wait(reads, reads, Kind.TCP, "recvfrom", 1.0, Mode.ALL, (broker,), "", (to_broker,)),
+        ],
+    )
+    gone = {one.key: {router: (ENDED,)} for one in ranks}
+    told = kernel_waits(look, ranks, Procfs(), gone=gone)
+    how = "a receive from a connection"
+    assert told == {
+        ranks[0].key: (KernelWait(how, process=ENDED),),
+        ranks[1].key: (KernelWait(how, through=f"redis (pid {broker})"),),
     }
 
 

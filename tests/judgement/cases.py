@@ -187,6 +187,8 @@ def around(*lost: int, free: int = -1) -> dict[int, Differences]:
     return found
 
 
+BETWEEN: Differences = {"stage": "idle"}
+"""Two stages."""
 NO_GROUP: Differences = {"collectives": {}, "group_sizes": {}, "inside": {}}
 QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
 SLEEPS = NO_GROUP | PARKED | {"kernel_waits": (KernelWait("a sleep"),)}
@@ -1034,7 +1036,7 @@ ROLES: dict[str, dict[str, Case]] = {
         "rollout": hang(
             4,
             inside("world", 63, 4),
-            {2: asks("a queue (pid 7)", ("frontend", 0)) | member(("world", 62, 4))},
+            {2: asks("a queue (pid 7)", ("frontend", 0)) | member(("world", 62, 4)) | BETWEEN},
             {2: "awaited"},
         ),
         "frontend": Case(
@@ -1044,6 +1046,55 @@ ROLES: dict[str, dict[str, Case]] = {
             {},
             "",
             False,
+        ),
+    },
+    # The first trainer is a client of the engine, too, but asks it nothing now.
+    "one-engine-owes-an-answer-that-all-wait-for": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {0: asks("a queue (pid 8)", ("rollout", 0)) | BETWEEN | member(("world", 50, 3))},
+            "other_role",
+        ),
+        "rollout": nobody(
+            1, asks("vllm serve (pid 7)", ("train", 0)) | {"stage": "rollout"}, {}, "outsider"
+        ),
+    },
+    # Who asks the queue does so within a stage, too, but that does not explain the others' wait.
+    "one-engine-owes-an-answer-beside-a-queue-that-is-asked-in-a-stage": {
+        "train": nobody(
+            2, asks("a queue (pid 8)", ("rollout", 0), ("rollout", 1)), {}, "other_role"
+        ),
+        "rollout": nobody(
+            2,
+            {"stage": "rollout"},
+            {
+                0: asks("vllm serve (pid 7)", ("rollout", 1)),
+                1: asks("vllm serve (pid 7)", ("rollout", 0)),
+            },
+            "outsider",
+        ),
+    },
+    # The first trainer looks into a file, of which nobody tells.
+    "one-asks-a-server-that-has-ended-while-its-peers-ask-a-queue": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {0: member(("world", 50, 3)) | PARKED | BETWEEN},
+            "other_role",
+        ),
+        "rollout": nobody(
+            3,
+            asks("a broker (pid 6)", ("rollout", 1)),
+            {1: asks("vllm serve (pid 7), which has ended")},
+            "outsider",
+        ),
+    },
+    # Either engine may be at fault.
+    "two-engines-owe-answers-that-lead-to-each-other": {
+        "train": nobody(2, asks("one (pid 8)", ("rollout", 0)), {}, "other_role"),
+        "rollout": nobody(
+            2, asks("another (pid 7)", ("train", 0)) | {"stage": "rollout"}, {}, "other_role"
         ),
     },
     "a-process-waits-for-a-role-that-has-died": {

@@ -9,6 +9,7 @@ import pytest
 
 from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import Inside, KernelWait
+from stagewatch.judgement.from_prometheus import JobSeries, moment
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import Shown
@@ -55,6 +56,19 @@ def test_a_process_is_told_where_those_who_wait_for_it_are_waited_for_by_another
         "rollout": "outsider",
         "train": "other_role",
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one-engine-owes-an-answer-that-all-wait-for",
+        "one-asks-a-server-that-has-ended-while-its-peers-ask-a-queue",
+    ],
+)
+def test_of_several_processes_the_one_at_fault_alone_is_told(name: str) -> None:
+    (told,) = (one for one in judge(ranks_of(name)) if one.evidence == "outsider")
+    assert "(pid 7)" in sentence(told)
+    assert sentence(told).count("pid") == 1
 
 
 def test_a_rank_at_work_is_named_where_others_wait_for_whoever_waits_for_it() -> None:
@@ -126,3 +140,14 @@ def test_the_graph_shows_who_reads_whose_pipe_across_roles() -> None:
     told = [said(wait, roles=True) for wait in waits]
     assert "rank 1 of train waits in a read of a pipe for rank 1 of rollout" in told
     assert "ranks 0, 2 of rollout wait in a read of a pipe for rank 1 of train" in told
+
+
+def test_it_is_known_when_a_rank_was_last_answered_by_whom_it_called() -> None:
+    job = JobSeries()
+    mine = {"role": "train", "rank": "0", "node": "a"}
+    job.by["rl_rank_up"].append((mine, 1.0))
+    for side, port, age in (("client", "1", 7.0), ("client", "2", 3.0), ("server", "3", 1.0)):
+        labels = mine | {"side": side, "port": port}
+        job.by["rl_rank_tcp_last_receive_age_seconds"].append((labels, age))
+    (rank,) = moment("540", job, 1e9).ranks
+    assert rank.heard_seconds == 3.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.facts import Inside, RankFacts
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.limits import Limits, Shown
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.wait_class import WaitClass
@@ -85,6 +85,10 @@ def test_a_site_sets_how_long_nobody_is_woken() -> None:
         ({"stage": "init"}, None, 1800.0),
         ({"at_work": True}, None, 900.0),
         ({"wait_class": WaitClass.SPIN, "stage": "rollout", "collectives": {}}, None, 600.0),
+        ({"kernel_waits": (KernelWait(""),), "heard_seconds": 4.0}, None, 180.0),
+        ({"kernel_waits": (KernelWait(""),), "heard_seconds": 399.0}, None, 60.0),
+        ({"kernel_waits": (KernelWait("a sleep"),), "heard_seconds": 4.0}, None, 60.0),
+        ({"heard_seconds": 4.0}, None, 60.0),
         ({"unmarked": True}, None, None),
     ],
 )

@@ -40,9 +40,10 @@ from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import MIN_SECONDS
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.model import RANK_LABELS, Rank
+from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
 from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, by_others, standing
 from stagewatch.ranks.records import Life
+from stagewatch.ranks.servers import Gone, Servers
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
 from stagewatch.ranks.waits.look import Waits
@@ -177,6 +178,8 @@ class _Question:
     ranks: Sequence[Rank]
     ray: RayTold | None = None
     """What Ray has told meanwhile."""
+    gone: Mapping[RankKey, Gone] = field(default_factory=dict)
+    """The servers that its ranks called and that have ended."""
 
 
 class IncidentsCollector(Collector):
@@ -194,6 +197,7 @@ class IncidentsCollector(Collector):
         findings: Findings | None = None,
         files: Files | None = None,
         waits: Waits | None = None,
+        servers: Servers | None = None,
         nccl: NcclFiles | None = None,
         device: Callable[[str], str] = lambda uuid: "",
     ) -> None:
@@ -201,6 +205,7 @@ class IncidentsCollector(Collector):
         self._ranks = ranks
         self._proc = proc
         self._waits = waits or Waits()
+        self._servers = servers
         self._asked: _Question | None = None
         self._observer = Observer(proc, device=device)
         self._departures = Departures(directory.departures, proc.boot_id())
@@ -227,6 +232,8 @@ class IncidentsCollector(Collector):
         all_ranks = self._ranks.look().ranks
         self._departures.look(all_ranks)
         self._tidy()
+        if self._servers is not None:
+            self._servers.look()
         ranks = self._quiet(all_ranks)
         self._observer.look(ranks)
         facts = self._observer.facts(ranks)
@@ -397,7 +404,7 @@ class IncidentsCollector(Collector):
         self,
         job_id: str,
         ranks: Sequence[Rank],
-        facts: Iterable[RankFacts],
+        facts: Sequence[RankFacts],
         ray: RayTold | None = None,
     ) -> None:
         """Begin to look at what ranks wait for; of those in a collective their programs tell."""
@@ -408,7 +415,17 @@ class IncidentsCollector(Collector):
                 threads={rank.pid: rank.thread for rank in ranks},
                 connected=[fact.pid for fact in facts if fact.pid and not fact.inside],
             )
-            self._asked = _Question(job_id, ranks, ray)
+            self._asked = _Question(job_id, ranks, ray, self._servers_gone(facts))
+
+    def _servers_gone(self, facts: Iterable[RankFacts]) -> dict[RankKey, Gone]:
+        """Those of ranks that are overdue."""
+        return {
+            (fact.job_id, fact.role, str(fact.rank)): self._servers.gone(
+                fact.pid, fact.progress_age_seconds or 0.0, fact.late_seconds
+            )
+            for fact in facts
+            if self._servers is not None and fact.pid and fact.late_seconds is not None
+        }
 
     def _note_waits(self, suspected: Collection[str]) -> None:
         """Add to an incident what the kernel has shown; of whom it shows nothing now, who has not
@@ -420,7 +437,7 @@ class IncidentsCollector(Collector):
         self._waits.rest()
         incident = self._latest.get(asked.job_id)
         if incident is not None and asked.job_id in suspected:
-            waits = kernel_waits(waiting, asked.ranks, self._proc, asked.ray)
+            waits = kernel_waits(waiting, asked.ranks, self._proc, asked.ray, asked.gone)
             ends = far_ends(waiting, asked.ranks)
             ranks = tuple(
                 replace(

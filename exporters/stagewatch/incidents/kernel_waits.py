@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
-from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import KernelWait
 from stagewatch.ranks.model import Rank, RankKey
+from stagewatch.ranks.servers import Gone
 from stagewatch.ranks.waits.ends import waits_of
-from stagewatch.ranks.waits.model import Kind, Mode, Process, State, Wait, Waiting
+from stagewatch.ranks.waits.model import Kind, Mode, State, Wait, Waiting
+from stagewatch.ranks.waits.naming import called
 
 MAX_WAITS = 16
 """Told of one rank."""
-MAX_NAME = 80
 MAX_ANCESTORS = 16
 
 NOTHING = KernelWait("")
@@ -41,6 +42,10 @@ _OUT = {
     Kind.UNIX: "a send to a full socket",
     Kind.TCP: "a send to a full connection",
 }
+_IN_VAIN = "a connection that nobody accepts"
+NO_SERVERS: Mapping[RankKey, Gone] = MappingProxyType({})
+_BUSY = (State.RUNNING, State.STOPPED, State.STORAGE, State.GONE, State.ZOMBIE)
+"""A process that asks for nothing."""
 _STUCK = (State.INWARD, State.STORAGE)
 """A process that does not go on by itself.  One that sleeps may be about to look again."""
 
@@ -61,11 +66,15 @@ def kernel_waits(
     ranks: Iterable[Rank],
     proc: Procfs,
     ray: Mapping[int, Sequence[Awaited]] | None = None,
+    gone: Mapping[RankKey, Gone] = NO_SERVERS,
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
-    """The waits of the ranks that were looked at; in a job that Ray runs, with its tasks."""
+    """The waits of the ranks that were looked at; in a job that Ray runs, with its tasks.
+
+    `gone` are servers of ranks that have ended.
+    """
     if ray is not None:
         waiting = replace(waiting, waits=tuple(filter(partial(_counts, waiting), waiting.waits)))
-    job = _Job(waiting, ranks, proc)
+    job = _Job(waiting, ranks, proc, gone)
     found = {
         rank.key: job.waits(rank) or (NOTHING,)
         for rank in job.ranks.values()
@@ -87,10 +96,17 @@ def far_ends(waiting: Waiting, ranks: Iterable[Rank]) -> dict[RankKey, tuple[str
 class _Job:
     """The ranks of a job on this node, and the processes around them."""
 
-    def __init__(self, waiting: Waiting, ranks: Iterable[Rank], proc: Procfs) -> None:
+    def __init__(
+        self,
+        waiting: Waiting,
+        ranks: Iterable[Rank],
+        proc: Procfs,
+        gone: Mapping[RankKey, Gone],
+    ) -> None:
         self.ranks = {rank.pid: rank for rank in ranks if rank.pid}
         self._waiting = waiting
         self._proc = proc
+        self._gone = gone
 
     def waits(self, rank: Rank) -> tuple[KernelWait, ...]:
         """Whom a rank waits for, with what it is in itself."""
@@ -100,7 +116,11 @@ class _Job:
         while todo:
             pid, how = todo.pop()
             waits = waits_of(self._waiting, pid)
-            if any(_unclear(wait) for wait in waits):
+            unclear = any(_unclear(wait) for wait in waits)
+            if (unclear or not waits) and (ended := self._ended(rank, pid)):
+                found |= {KernelWait(how or _IN_VAIN, process=name): None for name in ended}
+                continue
+            if unclear:
                 continue
             if not waits:
                 found |= dict.fromkeys(self._end(rank, pid, how))
@@ -140,6 +160,15 @@ class _Job:
         how = f"{one.task} of Ray"
         return None if owner is rank else KernelWait(how, owner.role, owner.rank)
 
+    def _ended(self, rank: Rank, pid: int) -> tuple[str, ...]:
+        """The servers that have ended of a process that waits for nobody else: of a rank's, those
+        that its servers called, too."""
+        process, gone = self._waiting.processes.get(pid), self._gone.get(rank.key, {})
+        if process is None or process.state in _BUSY:
+            return ()
+        mine = gone.values() if self._owner(pid) is rank else (gone.get(pid, ()),)
+        return tuple(name for names in mine for name in names)
+
     def _end(self, rank: Rank, pid: int, how: str) -> Iterator[KernelWait]:
         """What is told of a process that waits for nobody: the rank or a helper of its own only if
         it cannot go on."""
@@ -147,7 +176,7 @@ class _Job:
         if process is None or process.state in (State.GONE, State.UNKNOWN):
             return
         if pid != rank.pid and self._owner(pid) is not rank:
-            name = _name(process)
+            name = called(process.arguments or process.command, process.pid, process.job)
             requests = [one for one in self._waiting.of(pid) if one.mode is Mode.ANYBODY]
             if requests and how in _OUT.values():
                 return  # it takes what comes: what is slow lies between the two
@@ -206,12 +235,3 @@ def _how(wait: Wait) -> str:
         return _IN[Kind.ACCEPT]
     words = _OUT if wait.writes else _IN
     return words.get(wait.kind, "a wait that the kernel shows")
-
-
-def _name(process: Process) -> str:
-    """`vllm serve (pid 4711)`; of another job or container with its name."""
-    where = f" of job {process.job}" if process.job else ""
-    called = printable(process.arguments or process.command)
-    if len(called) > MAX_NAME:
-        called = f"{called[: MAX_NAME - 1]}…"
-    return f"{called} (pid {process.pid}{printable(where, MAX_NAME)})"

@@ -259,24 +259,9 @@ class Case:
         )
 
     @property
-    def awaits_outsider(self) -> bool:
-        """Whether some wait for a process that is no rank and does not go on, or on another
-        node."""
-        return any(wait.process or wait.address for wait in self.outside)
-
-    @property
-    def asks_in_a_stage(self) -> bool:
-        """Whether whoever waits for somebody outside does so inside of a stage, for a process that
-        no rank is seen to bring anything."""
-        alone = bool(self.outside) and all(
-            wait.through and wait.rank is None for wait in self.outside
-        )
-        return alone and all(
-            self.live[at].stage not in (None, *OUTSIDE)
-            for edge in self.edges
-            if edge.outside is not None
-            for at in edge.waiters
-        )
+    def firm_outside(self) -> tuple[KernelWait, ...]:
+        """The processes that are no ranks and do not go on, or are on another node."""
+        return tuple(wait for wait in self.outside if wait.process or wait.address)
 
     # ---- How it goes on -------------------------------------------------------------------------
 

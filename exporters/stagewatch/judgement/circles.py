@@ -12,6 +12,10 @@ from stagewatch.judgement.roles import OUTSIDE, Beside
 
 Rank = tuple[str, int]
 """Role and number."""
+_Node = Rank | str | tuple[str, int, str]
+"""A rank, a process, or an edge by its role and number."""
+MAX_SERVERS = 64
+"""Processes of which one may be at fault."""
 _OUT = ("", -1)
 """Somebody who is no rank of the job that lives."""
 
@@ -44,6 +48,54 @@ def late_in_circle(
     for rank, where in sorted(chosen.items()):
         found[rank[0]] += (Charge(members[rank], "awaited", *where, in_turn=True),)
     return found
+
+
+def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> str:
+    """The process, asked for an answer within a stage, from which alone all waits of some roles may
+    lead; empty: no process is.
+
+    A process may be a queue that a client of it has to fill, so that waits lead through it to its
+    clients; it is not told while one of them waits for nobody that is seen.
+    """
+    waiters: defaultdict[_Node, set[_Node]] = defaultdict(set)
+    asked: dict[str, bool] = {}
+    waiting: set[Rank] = set()
+    for role, case in cases.items():
+        for number, edge in enumerate(case.edges):
+            ranks = {(role, case.live[at].rank) for at in edge.waiters}
+            waiting |= ranks
+            if edge.kind is not Kind.KERNEL or (edge.outside and not edge.outside.through):
+                waiters[role, number, "edge"] |= ranks
+                for target in _targets(role, edge, case, beside):
+                    waiters[target].add((role, number, "edge"))
+        for rank in case.live:
+            for wait in () if rank.inside else rank.kernel_waits:
+                if wait.through:
+                    works = rank.stage not in (None, *OUTSIDE)
+                    asked[wait.through] = works or asked.get(wait.through, False)
+                    waiters[wait.through].add((role, rank.rank))
+                    if wait.rank is not None:
+                        waiters[wait.role, wait.rank].add(wait.through)
+    if len(asked) > MAX_SERVERS:
+        return ""
+    free = {name for rank, names in waiters.items() if rank not in waiting for name in names}
+    found = [
+        name
+        for name, works in asked.items()
+        if works and name not in free and waiting <= _led_to(name, waiters)
+    ]
+    return found[0] if len(found) == 1 else ""
+
+
+def _led_to(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]:
+    """All from whom waits lead to a process."""
+    seen: set[_Node] = {name}
+    todo: list[_Node] = [name]
+    while todo:
+        more = set(waiters.get(todo.pop(), ())) - seen
+        seen |= more
+        todo += more
+    return seen
 
 
 def _targets(role: str, edge: Edge, case: Case, beside: Mapping[str, Beside]) -> set[Rank]:

@@ -141,6 +141,8 @@ class RankFacts:
     """What its GPU does."""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
+    heard_seconds: float | None = None
+    """How long ago data came in on a connection that it has opened."""
     nccl: tuple[Communicator, ...] = ()
     """What its communicators have open or had last, where a library below its program tells."""
 
@@ -154,6 +156,14 @@ class RankFacts:
         """Whether the kernel shows that it waits for nobody."""
         waits = self.kernel_waits
         return bool(waits) and all(wait.nobody and wait.how for wait in waits)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it waits for nothing that the kernel shows, and somebody has answered it since it
+        was overdue: it may ask again and again, of a server that refuses for now."""
+        shown = not self.kernel_waits or any(wait.how for wait in self.kernel_waits)
+        heard, late = self.heard_seconds, self.late_seconds
+        return not shown and heard is not None and late is not None and heard < late
 
     @property
     def marks(self) -> bool:
@@ -199,7 +209,7 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
-    *("gpu", "device", "kernel_waits", "marking_seconds", "nccl"),
+    *("gpu", "device", "kernel_waits", "marking_seconds", "heard_seconds", "nccl"),
 )
 """What one look at a node does not tell."""
 

@@ -38,6 +38,7 @@ RankKey = tuple[str, str, str]
 Labelled = tuple[dict[str, str], float]
 
 FAILURE = "rl_rank_first_failure_timestamp_seconds"
+_HEARD = "rl_rank_tcp_last_receive_age_seconds"
 METRICS = (
     "rl_rank_up",
     "rl_rank_info",
@@ -62,6 +63,7 @@ METRICS = (
     "rl_rank_stack_frame_info",
     "rl_rank_waits_for",
     "rl_rank_connection_info",
+    _HEARD,
     "rl_rank_nccl_operation",
     "rl_rank_nccl_wait_info",
     "rank:rl_straggler:ratio",
@@ -395,11 +397,14 @@ class _Tables:
     def __init__(self, job: JobSeries) -> None:
         self._job = job
         several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
-        several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info"}
+        several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info", _HEARD}
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.up = self._one["rl_rank_up"]
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
         self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
+        self._heard = _by_rank(
+            (labels, -age) for labels, age in job.by[_HEARD] if labels.get("side") == "client"
+        )
         self._waits: defaultdict[RankKey, list[KernelWait]] = defaultdict(list)
         ends = {
             labels.get("address", ""): rank_key(labels)
@@ -469,6 +474,7 @@ class _Tables:
             unmarked=bool(self._value("rl_rank_unmarked", key)),
             gpu=info.get("uuid", ""),
             device=None if gone else _device(self._labels("rl_rank_device_state", key)),
+            heard_seconds=-self._heard[key][1] if key in self._heard else None,
             kernel_waits=tuple(sorted(self._waits.get(key, ()), key=repr)),
             nccl=tuple(sorted(self._nccl.get(key, ()), key=repr)),
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from stagewatch.judgement.case import Case, Charge
-from stagewatch.judgement.circles import late_in_circle
+from stagewatch.judgement.circles import late_in_circle, server_of_all
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.fault import accuse
 from stagewatch.judgement.limits import (
@@ -235,8 +235,9 @@ class _Job:
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._left_behind()
         self._alone()
-        self._close_circle(shared)
-        self._tell_outsiders()
+        if not self._tell_server(shared):
+            self._close_circle(shared)
+            self._tell_outsiders()
 
     def _note_asked(self, shared: Mapping[str, Beside]) -> None:
         """Ranks that others are seen to wait for, or whom these wait for in turn, are at fault
@@ -287,6 +288,19 @@ class _Job:
         ):
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
+    def _tell_server(self, shared: Mapping[str, Beside]) -> bool:
+        """Whether nobody is at fault but a process that has been asked for an answer, for which
+        alone all may wait."""
+        if any(case.charges for case in self.cases.values()):
+            return False
+        stuck = {role: case for role, case in self.cases.items() if self.stuck[role]}
+        server = server_of_all(stuck, shared)
+        for role, case in stuck.items() if server else ():
+            ask = tuple(wait for wait in case.outside if wait.through == server)
+            nobody = "outsider" if ask else "other_role"
+            self.cases[role] = replace(case, nobody=nobody, outside=ask or case.outside)
+        return bool(server)
+
     def _close_circle(self, shared: Mapping[str, Beside]) -> None:
         """Where nobody is at fault, and all whom a role waits for wait for that role in turn: those
         that have not come where their peers are, as they are waited for by name, and others through
@@ -299,21 +313,21 @@ class _Job:
 
     def _tell_outsiders(self) -> None:
         """A process that is no rank may wait for one that has died.  Where nobody is at fault, some
-        role may wait for one that is more than a queue: it does not go on, or it is asked within a
-        stage, and nobody is seen to fill it."""
+        role may wait for one that is more than a queue, as it does not go on; else a queue is not
+        told."""
+        charged = any(case.charges for case in self.cases.values())
+        chosen: set[str] = set()
+        firm = {role for role, case in self.cases.items() if case.firm_outside}
         if any(case.lacks_somebody for case in self.cases.values()):
-            chosen, spared = set(), set(self.cases)
-        elif any(case.charges for case in self.cases.values()):
-            return
+            spared = set(self.cases)
+        elif charged:
+            spared = self.cases.keys() - firm
         else:
-            stuck = {role for role in self.cases if self.stuck[role]}
-            chosen = {role for role in stuck if self.cases[role].awaits_outsider} or {
-                role for role in stuck if self.cases[role].asks_in_a_stage
-            }
-            spared = stuck - chosen if chosen else set()
+            chosen = {role for role in firm if self.stuck[role]}
+            spared = self.cases.keys() - chosen if chosen else set()
         for role, case in self.cases.items():
             if role in chosen:
-                self.cases[role] = replace(case, nobody="outsider")
+                self.cases[role] = replace(case, nobody="outsider", outside=case.firm_outside)
             elif role in spared and case.nobody == "outsider":
                 self.cases[role] = replace(case, nobody="other_role")
 
@@ -365,7 +379,7 @@ class _Job:
         another role may be what they wait for."""
         silence = self._silence()
         holds_others = any(
-            case.stands or case.stays
+            case.stands or case.stays or (case.firm_outside and not case.charges)
             if self.stuck[role]
             else case.steps_in_place(silence) or case.untold
             for role, case in self.cases.items()

@@ -37,7 +37,10 @@ def patience_seconds(
         reasons.append(limits.young_seconds)
     if worked:
         reasons.append(limits.working_seconds)
-    reasons += _busy(verdict, job, shown, limits)
+    suspects = _suspects(verdict, job)
+    reasons += _busy(verdict, suspects, shown, limits)
+    if all(rank.is_answered for rank in suspects):
+        reasons.append(limits.young_seconds)
     if not any(charge.group == "init" for charge in verdict.charges):
         reasons += [limits.long(rank.stage) or 0.0 for rank in case.live]
     return max(reasons)
@@ -65,12 +68,9 @@ def _recovered(case: Case, shown: Stages) -> float:
     return min(RECOVERED_FACTOR * longest, RECOVERED_SECONDS)
 
 
-def _busy(verdict: Verdict, job: Sequence[RankFacts], shown: Stages, limits: Limits) -> list[float]:
-    """How long who may be at fault may keep a core busy outside of collectives: it may compute.
-    That is whoever is named, else the ranks of other roles that the kernel shows to be waited for,
-    or that may fill the queue that is, else everybody.  The first rollouts of a job have a long
-    tail."""
-    live = verdict.case.live
+def _suspects(verdict: Verdict, job: Sequence[RankFacts]) -> Sequence[RankFacts]:
+    """Whoever is named, else the ranks of other roles that the kernel shows to be waited for, or
+    that may fill the queue that is, else everybody."""
     awaited = {(wait.role, wait.rank) for wait in verdict.case.outside}
     others = [
         rank
@@ -79,11 +79,20 @@ def _busy(verdict: Verdict, job: Sequence[RankFacts], shown: Stages, limits: Lim
     ]
     if any(wait.through for wait in verdict.case.outside):
         others += [rank for rank in job if rank.role != verdict.role and _is_busy(rank)]
-    ranks = verdict.culprits or others or live
+    return verdict.culprits or others or verdict.case.live
+
+
+def _busy(
+    verdict: Verdict, ranks: Sequence[RankFacts], shown: Stages, limits: Limits
+) -> list[float]:
+    """How long those who may be at fault may keep a core busy outside of collectives: they may
+    compute.  The first rollouts of a job have a long tail."""
     if not all(map(_is_busy, ranks)):
         return []
     stages = [rank.stage or "" for rank in ranks if rank.stage not in (*OUTSIDE, *LONG_STAGES)]
-    untaught = any(not shown.get(one, NOTHING_SHOWN).taught(len(live)) for one in stages)
+    untaught = any(
+        not shown.get(one, NOTHING_SHOWN).taught(len(verdict.case.live)) for one in stages
+    )
     if untaught and verdict.charges:
         return [limits.untaught_busy_seconds]
     sure = any(charge.confidence == "sure" for charge in verdict.charges)

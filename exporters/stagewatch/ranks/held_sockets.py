@@ -13,7 +13,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.host.guarded import Files
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import RankKey
-from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump
+from stagewatch.ranks.socket_diag import LISTEN, STATES, NamespaceSockets, TcpSocket, dump
 
 Members = Mapping[RankKey, tuple[int, ...]]
 
@@ -83,6 +83,8 @@ class SocketsLook:
     """Namespaces that may not be entered."""
     denied: int
     """Processes of ranks whose namespace or descriptors may not be read."""
+    places: Mapping[RankKey, int]
+    """The namespace of every rank of which it is known."""
 
 
 class RankSockets:
@@ -118,9 +120,29 @@ class RankSockets:
                 self._last = now, self._look()
             return self._last[1]
 
+    def every(
+        self, wanted: Callable[[int], bool] = lambda inode: True, *, listening: bool = False
+    ) -> dict[int, list[TcpSocket]]:
+        """The sockets wanted, by their inodes, of whatever process, or those of them that listen;
+        by network namespace, of those that may be entered."""
+        states = (LISTEN,) if listening else STATES
+        found = {}
+        with self._lock:
+            for namespace, pid in self._namespaces().items():
+                try:
+                    diag = self._sockets.get(namespace, pid)
+                    found[namespace] = dump(diag, wanted, states=states)
+                except SourceError:
+                    self._sockets.drop(namespace)
+        return found
+
     def close(self) -> None:
         """Close the netlink sockets."""
         self._sockets.keep(())
+
+    def _namespaces(self) -> dict[int, int]:
+        """Those with ranks, with a rank's process."""
+        return {namespace: pid for pid, namespace in self._places.items()}
 
     def _learn_places(self, ranks: list[int]) -> set[int]:
         """Learn the namespaces of ranks that are new; those that hide theirs."""
@@ -136,7 +158,7 @@ class RankSockets:
         self._owners.begin(members)
         ranks = [pids[0] for pids in members.values()]
         hidden = self._learn_places(ranks)
-        namespaces = {namespace: pid for pid, namespace in self._places.items()}
+        namespaces = self._namespaces()
         sockets: list[TcpSocket] = []
         unreadable = 0
         for namespace, pid in namespaces.items():
@@ -156,4 +178,7 @@ class RankSockets:
         for socket in sockets:
             if socket.inode in owners:
                 owned[owners[socket.inode]].append(socket)
-        return SocketsLook(owned, unreadable, len(self._owners.denied | hidden))
+        places = {
+            key: self._places[pids[0]] for key, pids in members.items() if pids[0] in self._places
+        }
+        return SocketsLook(owned, unreadable, len(self._owners.denied | hidden), places)

@@ -34,6 +34,7 @@ STATES = {
     11: "closing",
 }
 """All but TIME_WAIT and SYN_RECV, which belong to no process."""
+LISTEN = 10
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -106,16 +107,19 @@ def open_diag() -> socket.socket:
 
 
 def dump(
-    diag: socket.socket, wanted: Callable[[int], bool] = lambda inode: True
+    diag: socket.socket,
+    wanted: Callable[[int], bool] = lambda inode: True,
+    *,
+    states: Iterable[int] = STATES,
 ) -> list[TcpSocket]:
-    """Every TCP socket, v4 and v6, for which `wanted(inode)` holds.
+    """Every TCP socket in one of these states, v4 and v6, for which `wanted(inode)` holds.
 
     Raises `SourceError` where the kernel refuses; the netlink socket is of no more use then.
     """
     sockets: list[TcpSocket] = []
     for family in (socket.AF_INET, socket.AF_INET6):
-        states = sum(1 << state for state in STATES)
-        request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states, bytes(48))
+        chosen = sum(1 << state for state in states)
+        request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), chosen, bytes(48))
         for data, body, end in answers(diag, request):
             if end - body >= _MESSAGE.size:
                 [inode] = _INODE.unpack_from(data, body + _INODE_AT)

@@ -19,6 +19,7 @@ MAX_ARGUMENTS = 8
 MAX_ARGUMENT = 40
 MAX_LENGTH = 120
 MAX_JOB = 64
+MAX_CALLED = 80
 
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 _SECRET = re.compile(r"key|token|secret|passw|auth|credential|cookie|bearer", re.IGNORECASE)
@@ -56,6 +57,14 @@ def name_of(proc: Procfs, pid: int, session: int) -> Name:
     if job.startswith("session-"):  # nothing names it
         job = ""
     return Name(arguments, container, printable(job, MAX_JOB), tuple(lacking))
+
+
+def called(command: str, pid: int, job: str = "") -> str:
+    """`vllm serve (pid 4711)`; of another job or container with its name."""
+    told = printable(command)
+    if len(told) > MAX_CALLED:
+        told = f"{told[: MAX_CALLED - 1]}…"
+    return f"{told} (pid {pid}{printable(f' of job {job}', MAX_CALLED) if job else ''})"
 
 
 def shortened(cmdline: bytes) -> str:

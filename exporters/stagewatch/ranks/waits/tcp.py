@@ -136,7 +136,7 @@ class TcpTables:
         found = []
         for one in table.by_addresses.values():
             address = remote(one)[0]
-            away = not _is_loopback(address) and address not in table.addresses
+            away = not is_loopback(address) and address not in table.addresses
             if away and pid in self._holders.pids_of(f"socket:[{one.inode}]"):
                 mine = describe(one, accepted=bool(table.listeners(local(one))))
                 found.append(replace(mine, owners=(pid,)))
@@ -170,7 +170,7 @@ class TcpTables:
         here, there = local(mine), remote(mine)
         if peer := table.by_addresses.get((there, here)):
             return [peer.inode], False
-        own = _is_loopback(there[0]) or there[0] in table.addresses
+        own = is_loopback(there[0]) or there[0] in table.addresses
         for other in [table] if own else self._all():
             if other is not table and (peer := other.by_addresses.get((there, here))):
                 return [peer.inode], False
@@ -222,7 +222,7 @@ def _words(connection: Connection, mine: TcpSocket, *, accepting: bool) -> str:
     way = "from" if connection.accepted else "to"
     if connection.holders:
         told = f"a TCP connection {way} {people(connection.holders)}"
-    elif _is_loopback(remote(mine)[0]):
+    elif is_loopback(remote(mine)[0]):
         told = "a TCP connection within this node, whose other end cannot be seen"
     else:
         told = f"a TCP connection {way} {connection.remote}"
@@ -258,7 +258,8 @@ def _address(family: int, raw: bytes) -> bytes:
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
-def _is_loopback(address: bytes) -> bool:
+def is_loopback(address: bytes) -> bool:
+    """Whether an address is of its own node alone."""
     return (address[:1] == b"\x7f" and len(address) == 4) or address == bytes(15) + b"\1"
 
 

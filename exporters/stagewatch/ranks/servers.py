@@ -1,0 +1,199 @@
+"""The servers of this node that ranks are connected to: one that has ended still has a name.
+
+A rank that is refused closes its socket, sleeps and asks again: the kernel shows nothing of whom it
+asks.  So the agent remembers who answered where.  It looks once who listens at an address of this
+node that a rank has called; from then on, whether that process lives, and what it calls itself, as
+a router calls engines.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from stagewatch.core.errors import StagewatchError
+from stagewatch.host.guarded import Files
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.families import MAX_SHARE, Families, ProcessFamilies
+from stagewatch.ranks.held_sockets import RankSockets
+from stagewatch.ranks.socket_diag import TcpSocket
+from stagewatch.ranks.waits.naming import called, shortened
+from stagewatch.ranks.waits.tcp import Address, Table, is_loopback, local, remote
+
+LOOK_SECONDS = 5.0
+USED_SECONDS = 30.0
+"""A rank still wants a server that it was connected to so shortly before its last progress."""
+KEPT_SECONDS = 900.0
+"""After a server was last called."""
+BURST_SECONDS = 2.0
+"""What searches of all processes may take before they are rationed to `MAX_SHARE` of the time."""
+MAX_ADDRESSES = 256
+"""Called addresses that are remembered."""
+
+Place = tuple[int, Address]
+"""A network namespace, and where in it somebody listens."""
+Held = Mapping[int, bytes | None]
+"""The inodes of sockets by process."""
+Gone = Mapping[int, tuple[str, ...]]
+"""By process: the servers that it called and that have ended."""
+
+
+@dataclass(slots=True)
+class Server:
+    """The processes that listen at an address."""
+
+    name: str
+    holders: Mapping[int, int]
+    """When they began, in ticks since the boot, by pid."""
+    seen: float
+    """When one of them was last seen to run."""
+    callers: dict[int, float] = field(default_factory=dict)
+    """When processes were last seen to be connected to it."""
+
+
+class Servers:
+    """Remembers servers; `look` is cheap unless a rank calls somebody new."""
+
+    def __init__(
+        self,
+        sockets: RankSockets,
+        families: ProcessFamilies,
+        proc: Procfs,
+        files: Files,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sockets = sockets
+        self._families = families
+        self._proc = proc
+        self._files = files
+        self._clock = clock
+        self._due = clock()
+        self._spent = 0.0
+        self._known: dict[Place, Server | None] = {}
+        """`None` where nobody listens, or a rank, or who cannot be seen."""
+
+    def look(self) -> None:
+        """Note who is connected to whom, at most every few seconds."""
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due = now + LOOK_SECONDS
+        families = self._families.look()
+        if not families.members:
+            self._known.clear()
+            return
+        try:
+            self._look(families, now)
+        except StagewatchError:  # whoever collects sockets tells of it
+            return
+
+    def gone(self, pid: int, silent: float, late: float) -> Gone:
+        """The servers that a process called until about its last progress, or that such a server
+        called, and that have ended between that and when it was overdue: `silent` and `late` are
+        seconds."""
+        now = self._clock()
+        began = now - silent - USED_SECONDS
+        found: defaultdict[int, tuple[str, ...]] = defaultdict(tuple)
+        servers = [server for server in self._known.values() if server is not None]
+        callers, seen = [pid], {pid}
+        while callers:
+            caller = callers.pop()
+            for server in servers:
+                if server.callers.get(caller, -math.inf) < began:
+                    continue
+                if running := self._proc.running(server.holders):
+                    callers += running - seen
+                    seen |= running
+                elif began <= server.seen <= now - late:
+                    found[caller] += (f"{server.name}, which has ended",)
+        return found
+
+    def _look(self, families: Families, now: float) -> None:
+        look = self._sockets.look(LOOK_SECONDS)
+        ranks = {local(one) for mine in look.owned.values() for one in mine}
+        calls: defaultdict[Place, set[int]] = defaultdict(set)
+        for key in look.places.keys() & families.members.keys():
+            for at in _called(look.owned[key], ranks):
+                calls[look.places[key], at].add(families.members[key][0])
+        running = {
+            place: pids
+            for place, server in self._known.items()
+            if server is not None and (pids := self._proc.running(server.holders))
+        }
+        held = self._files.read("sockets", set().union(*running.values()))
+        for pid, place in self._called_by(held, ranks):
+            calls[place].add(pid)
+        new = {one for one in calls if one not in running and self._known.get(one, one) is not None}
+        self._spent = max(0.0, self._spent - LOOK_SECONDS * MAX_SHARE)
+        if new and self._spent < BURST_SECONDS:
+            held, tables = self._files.read("sockets", families.processes), self._tables()
+            while new and len(self._known) < MAX_ADDRESSES:
+                pids = self._learn(new, held, tables, families)
+                new = set()
+                for pid, place in self._called_by({pid: held[pid] for pid in pids}, ranks):
+                    new |= {place} - self._known.keys()
+                    calls[place].add(pid)
+            self._spent += self._clock() - now
+        for place, server in list(self._known.items()):
+            if server is not None:
+                server.seen = now if place in running else server.seen
+                server.callers |= dict.fromkeys(calls.get(place, ()), now)
+            called_at = max(server.callers.values(), default=0.0) if server else 0.0
+            if place not in calls and called_at < now - KEPT_SECONDS:
+                del self._known[place]
+
+    def _tables(self) -> dict[int, Table]:
+        """What listens, by network namespace."""
+        sockets = self._sockets.every(listening=True)
+        return {namespace: Table(mine) for namespace, mine in sockets.items()}
+
+    def _called_by(self, held: Held, ranks: Collection[Address]) -> Iterator[tuple[int, Place]]:
+        """Whom processes are connected to, given the sockets that they hold."""
+        pids = {int(inode): pid for pid, mine in held.items() for inode in (mine or b"").split()}
+        for namespace, sockets in self._sockets.every(pids.__contains__).items() if pids else ():
+            of: defaultdict[int, list[TcpSocket]] = defaultdict(list)
+            for one in sockets:
+                of[pids[one.inode]].append(one)
+            for pid, mine in of.items():
+                for at in _called(mine, ranks):
+                    yield pid, (namespace, at)
+
+    def _learn(
+        self, places: Iterable[Place], held: Held, tables: Mapping[int, Table], families: Families
+    ) -> set[int]:
+        """Note who listens there, and return these processes."""
+        wanted = {
+            one.inode: (namespace, at)
+            for namespace, at in places
+            if namespace in tables
+            for one in tables[namespace].listeners(at)
+        }
+        found: defaultdict[Place, dict[int, int]] = defaultdict(dict)
+        for pid, inodes in held.items():
+            for inode in wanted.keys() & set(map(int, (inodes or b"").split())):
+                found[wanted[inode]][pid] = families.processes[pid].start_ticks
+        eldest = {place: min(pids, key=lambda pid: pids[pid]) for place, pids in found.items()}
+        lines = self._files.read("cmdline", set(eldest.values()) - families.rank_of.keys())
+        for place in places:
+            pid = eldest.get(place, 0)
+            if pid in lines:
+                command = shortened(lines[pid] or b"") or families.processes[pid].command
+                self._known[place] = Server(called(command, pid), found[place], self._clock())
+            elif held.keys() >= families.processes.keys():  # one that does not answer may listen
+                self._known.setdefault(place, None)
+        return {pid for place, pids in found.items() if self._known.get(place) for pid in pids}
+
+
+def _called(mine: Collection[TcpSocket], ranks: Collection[Address]) -> Iterator[Address]:
+    """The addresses of this node that a process is connected to, but for those of ranks."""
+    listening = {one.local_port for one in mine if one.state == "listen"}
+    for one in mine:
+        there = remote(one)
+        here = is_loopback(there[0]) or there[0] == local(one)[0]
+        calls = one.state == "established" and one.local_port not in listening
+        if calls and here and there not in ranks:
+            yield there

@@ -1,0 +1,157 @@
+"""Servers that real processes call, and that end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.held_sockets import RankSockets
+from stagewatch.ranks.servers import LOOK_SECONDS, USED_SECONDS, Servers
+from tests.fakes.open_files import OpenFiles
+from tests.ranks.fakes import FakeRanks, families
+from tests.ranks.waits.conftest import program  # noqa: F401
+from tests.ranks.waits.programs import code
+from tests.ranks.waits.test_pipes import Start
+
+PROC = Path("/proc")
+ENGINE = code("""
+    server = socket.create_server(("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 0))
+    say("port", server.getsockname()[1])
+    say("engine")
+    accepted = []
+    while True:
+        accepted.append(server.accept())
+""")
+CALLS = code("""
+    server = socket.create_server(("127.0.0.1", 0))
+    engine = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    say("port", server.getsockname()[1])
+    say("caller")
+    accepted = []
+    while True:
+        accepted.append(server.accept())
+""")
+"""A rank, or a router."""
+
+
+@dataclass
+class Watch:
+    """Remembers the servers of ranks; its clock is the test's."""
+
+    ranks: FakeRanks
+    now: float = 1000.0
+
+    def __post_init__(self) -> None:
+        files, proc = OpenFiles(PROC), Procfs(PROC)
+        found = families(self.ranks)
+        self.sockets = RankSockets(found, PROC, files)
+        self._servers = Servers(self.sockets, found, proc, files, clock=lambda: self.now)
+
+    def look(self) -> None:
+        """Look again, after some time."""
+        self.now += LOOK_SECONDS
+        self.sockets.look()
+        self._servers.look()
+
+    def gone(self, pid: int, silent: float = 0.0, late: float = 0.0) -> dict[int, tuple[str, ...]]:
+        """The servers of a process that have ended."""
+        return dict(self._servers.gone(pid, silent, late))
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    found = Watch(FakeRanks())
+    with closing(found.sockets):
+        yield found
+
+
+def test_a_server_that_has_ended_is_named_to_who_called_it(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    rank, stranger = program(CALLS, engine["port"]), program(CALLS, engine["port"])
+    watch.ranks.add(rank["caller"], 0)
+    assert stranger["caller"]
+    watch.look()
+    assert watch.gone(rank["caller"]) == {}
+    engine.script.kill()
+    watch.look()
+    [name] = watch.gone(rank["caller"], silent=20.0)[rank["caller"]]
+    assert name.startswith("python")
+    assert name.endswith(f" (pid {engine['engine']}), which has ended")
+    assert watch.gone(stranger["caller"], silent=20.0) == {}
+
+
+def test_the_engine_behind_a_router_is_named(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    router = program(CALLS, engine["port"])
+    rank = program(CALLS, router["port"])
+    watch.ranks.add(rank["caller"], 0)
+    watch.look()
+    engine.script.kill()
+    watch.look()
+    found = watch.gone(rank["caller"], silent=20.0)
+    assert found.keys() == {router["caller"]}
+    assert f"(pid {engine['engine']})" in found[router["caller"]][0]
+
+
+def test_a_server_that_ended_before_or_after_is_no_cause(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    rank = program(CALLS, engine["port"])["caller"]
+    watch.ranks.add(rank, 0)
+    watch.look()
+    engine.script.kill()
+    watch.look()
+    watch.now += 100.0
+    assert watch.gone(rank, silent=100.0, late=90.0)
+    assert not watch.gone(rank, silent=100.0 - USED_SECONDS, late=1.0), "it went on without it"
+    assert not watch.gone(rank, silent=300.0, late=290.0), "it was overdue before"
+
+
+def test_a_server_that_has_come_back_is_another(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    port = engine["port"]
+    watch.ranks.add(program(CALLS, port)["caller"], 0)
+    rank = watch.ranks.ranks[0].pid
+    watch.look()
+    engine.script.kill()
+    watch.look()
+    assert watch.gone(rank, silent=20.0)
+    again = program(ENGINE, port)
+    assert again["engine"]
+    watch.ranks.add(program(CALLS, port)["caller"], 1)
+    watch.look()
+    assert not watch.gone(rank, silent=20.0)
+    again.script.kill()
+    watch.look()
+    [name] = watch.gone(watch.ranks.ranks[1].pid, silent=20.0)[watch.ranks.ranks[1].pid]
+    assert f"(pid {again['engine']})" in name
+
+
+def test_a_rank_that_serves_others_is_no_server(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    serves = program(ENGINE)
+    calls = program(CALLS, serves["port"])
+    for number, pid in enumerate((serves["engine"], calls["caller"])):
+        watch.ranks.add(pid, number)
+    watch.look()
+    serves.script.kill()
+    watch.look()
+    assert watch.gone(calls["caller"], silent=20.0) == {}
