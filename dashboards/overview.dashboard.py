@@ -4,7 +4,8 @@ from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Read from the top.** The first line counts what is wrong now; zero is green. *Firing alerts* says
-where and for how long: click a node, a job or a GPU to go to its board, with the same time range.
+where and for how long: click a node or a job to go to its board, with the same time range, and an
+alert to read its runbook, which the judge serves.
 *Alerts over time* shows what began first: the leftmost bar is nearest to the cause, later ones are
 often its echo.  Vertical marks: red, a fault that somebody injected; orange, detection; green,
 recovery.  A number that is missing was not measured; it is never shown as zero.
@@ -27,7 +28,7 @@ dashboard = draw.board(
     uid="stagewatch-overview",
     description="Is anything wrong in the cluster, where, and since when.",
     guide=GUIDE,
-    variables_used=("partition", "node"),
+    variables_used=("partition", "node", "runbooks"),
     sections=[
         draw.section(
             "Now",
@@ -137,6 +138,7 @@ dashboard = draw.board(
                 ],
                 order=NEWEST,
                 sort=(("Severity", False), ("For", False)),
+                runbooks=True,
                 width=16,
                 rows=9,
             ),

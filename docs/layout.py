@@ -122,7 +122,7 @@ def _rows(file: Path) -> list[str]:
     for group in yaml.safe_load(file.read_text())["groups"]:
         for rule in group["rules"]:
             if name := rule.get("alert"):
-                severities, _ = found.setdefault(name, ([], _plain(rule)))
+                severities, _ = found.setdefault(name, ([], _plain(name)))
                 severities.append(rule["labels"].get("severity", ""))
     return [
         f"| [{name}](runbooks/{name}.md) | {', '.join(dict.fromkeys(severities))} | {says} |"
@@ -130,8 +130,8 @@ def _rows(file: Path) -> list[str]:
     ]
 
 
-def _plain(rule: dict[str, dict[str, str]]) -> str:
+def _plain(alert: str) -> str:
     """The first sentence of the alert's runbook."""
-    runbook = (ROOT / rule["annotations"]["runbook_url"]).read_text()
+    runbook = (ROOT / "alerts" / "runbooks" / f"{alert}.md").read_text()
     text = " ".join(re.sub(r"^#.*$", "", runbook, flags=re.MULTILINE).split())
     return re.split(r"(?<=[.:]) (?=[A-Z])", text, maxsplit=1)[0].replace("|", "\\|")

@@ -191,13 +191,7 @@ def start(
 ) -> None:
     """Start an agent as installed, with this number for its user, and wait until it answers."""
     scratch = agent.directory
-    for name, line in {"passwd": f"{uid}:{uid}::/:/bin/false", "group": f"{uid}:"}.items():
-        known = [
-            line
-            for line in Path("/etc", name).read_text().splitlines()
-            if not line.startswith(f"{installation.user}:")
-        ]
-        (scratch / name).write_text("\n".join([*known, f"{installation.user}:x:{line}", ""]))
+    _introduce(installation.user, scratch, uid)
     for path in (scratch, agent.ranks, agent.faults):
         path.chmod(0o1777)
     reached = []
@@ -218,6 +212,26 @@ def start(
         environ=_environ() | installation.environ | environ,
     )
     wait_for(agent.healthy, "the agent answers")
+
+
+def confined(unit_name: str, scratch: Path, uid: int, *command: str) -> list[str]:
+    """A command under the user, capabilities, limits and system calls of a unit; the number is
+    its user's, who may write to `scratch`."""
+    scratch.chmod(0o1777)
+    _introduce(unit(unit_name)["User"], scratch, uid)
+    bounds = _service(unit_name)
+    return in_namespace(scratch, *bounds[: bounds.index("stagewatch.cli") - 2], *command)
+
+
+def _introduce(user: str, scratch: Path, uid: int) -> None:
+    """Write the users and groups of the namespace."""
+    for name, line in {"passwd": f"{uid}:{uid}::/:/bin/false", "group": f"{uid}:"}.items():
+        known = [
+            line
+            for line in Path("/etc", name).read_text().splitlines()
+            if not line.startswith(f"{user}:")
+        ]
+        (scratch / name).write_text("\n".join([*known, f"{user}:x:{line}", ""]))
 
 
 def hold_socket(installation: Installation, scratch: Path, children: Children) -> None:

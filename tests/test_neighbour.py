@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 
 from stagewatch.core.processes import Children
-from tests.as_installed import need_users, start, systemd
+from tests.as_installed import as_user, need_users, start, systemd
+from tests.bench.bench_neighbour import FILES
 from tests.exposition import series_of
+from tests.fakes.faultfs import FaultFs
+from tests.fakes.stuck import get_stuck, getting_stuck
 from tests.full_records import NEIGHBOUR, neighbour
 from tests.node_agent import TRAINER, NodeAgent
+from tests.running import Python, clean_environ
 from tests.waiting import wait_for
 
 RANKS = 8
@@ -31,8 +37,8 @@ def children() -> Iterator[Children]:
 
 
 @pytest.fixture
-def agent(children: Children) -> Iterator[NodeAgent]:
-    """An agent by the unit, beside eight ranks of a job."""
+def prepared(children: Children) -> Iterator[NodeAgent]:
+    """An agent beside eight ranks of a job, before it starts."""
     need_users()
     with tempfile.TemporaryDirectory(prefix="sw-", dir="/dev/shm") as name:
         agent = NodeAgent(
@@ -46,8 +52,14 @@ def agent(children: Children) -> Iterator[NodeAgent]:
                 environ=os.environ | {"STAGEWATCH_DIR": str(agent.ranks)},
                 log=Path(name, "ranks.log"),
             )
-        start(systemd(), agent, children, AGENT_UID)
         yield agent
+
+
+@pytest.fixture
+def agent(prepared: NodeAgent, children: Children) -> NodeAgent:
+    """The same, by the unit."""
+    start(systemd(), prepared, children, AGENT_UID)
+    return prepared
 
 
 def honest(agent: NodeAgent) -> set[tuple[str, frozenset[tuple[str, str]]]]:
@@ -61,10 +73,17 @@ def whole(agent: NodeAgent) -> set[tuple[str, frozenset[tuple[str, str]]]]:
     def all_alike() -> set[tuple[str, frozenset[tuple[str, str]]]]:
         found = honest(agent)
         names = [name for name, _ in found]
-        some = ("rl_rank_stage_completed_age_seconds", "rl_rank_step_work_seconds_total")
-        return found if all(names.count(name) == RANKS for name in some) else set()
+        some = ("rl_rank_stage_last_seconds", "rl_rank_step_work_seconds_total")
+        alike = all(names.count(name) == RANKS for name in some)
+        return found if alike and "rl_stage_completed_age_seconds" in names else set()
 
     return wait_for(all_alike, "all series of eight ranks")
+
+
+def looked(agent: NodeAgent, collector: str = "ranks") -> float:
+    """When a collector has succeeded last, as Unix time."""
+    name = "stagewatch_collector_last_success_timestamp_seconds"
+    return agent.value(name, collector=collector) or 0.0
 
 
 def left_out(agent: NodeAgent) -> float | None:
@@ -111,3 +130,71 @@ def test_a_neighbour_who_renews_his_records_does_not_fill_the_page_in_time(
     assert len(page.encode()) < 4_000_000
     assert memory(agent) < 256
     assert left_out(agent)
+
+
+def test_100_000_files_of_a_neighbour_hide_no_rank(prepared: NodeAgent, children: Children) -> None:
+    """Made before the agent starts, and more than the unit's mount holds."""
+    for path in (prepared.directory, prepared.ranks):
+        path.chmod(0o1777)
+    made = children.start(
+        as_user(prepared.directory / "user", NEIGHBOUR, sys.executable, "-c", FILES,
+                str(prepared.ranks), "100000"),
+        environ=clean_environ({"HOME": "/"}),
+        log=prepared.directory / "user.log",
+    )  # fmt: skip
+    assert made.wait() == 0, (prepared.directory / "user.log").read_text()
+    assert sum(1 for _ in os.scandir(prepared.ranks)) >= 100_000
+    start(systemd(), prepared, children, AGENT_UID)
+    before = whole(prepared)
+    for _ in range(8):  # looks at the directory that they would be missing from
+        last = looked(prepared)
+        wait_for(lambda last=last: looked(prepared) != last, "another look")  # type: ignore[misc]
+        assert before <= honest(prepared)
+    assert memory(prepared) < 256
+
+
+def test_a_mount_that_never_answers_in_place_of_what_the_agent_reads_hides_no_rank(
+    prepared: NodeAgent, children: Children, faultfs_program: Path
+) -> None:
+    """In place of a record and of a marker."""
+    points = prepared.ranks / "2-00000002.rank", prepared.faults / "f.json"
+    with ExitStack() as stack:
+        for number, point in enumerate(points):
+            where = prepared.directory / f"fuse-{number}"
+            mount = FaultFs(faultfs_program, where, point, others=True)
+            stack.callback(mount.close)
+            mount.fault("hang")
+        start(systemd(), prepared, children, AGENT_UID)
+        before = whole(prepared)
+        for kind in ("records", "markers"):
+            name = f"stagewatch_{kind}_skipped"
+            assert sum(v for (found, _), v in prepared.series().items() if found == name) == 1
+        for name in ("census", "faults", "ranks", "stages"):
+            wait_for(
+                lambda name=name: looked(prepared, name) > time.time() - 20,  # type: ignore[misc]
+                f"{name} goes on",
+            )
+        assert before <= honest(prepared)
+
+
+@pytest.mark.parametrize("how", ["exec", "mmap"])
+def test_a_process_that_is_stuck_on_a_silent_mount_hides_no_rank(
+    prepared: NodeAgent,
+    children: Children,
+    python: Python,
+    faultfs: Callable[[str], FaultFs],
+    how: str,
+) -> None:
+    mount = faultfs("silent")
+    told = {"STAGEWATCH_DIR": str(prepared.ranks), "STAGEWATCH_JOB_ID": "541", "RANK": "0"}
+    script = getting_stuck(python, mount, how, **told)
+    get_stuck(script, mount)
+    start(systemd(), prepared, children, AGENT_UID)
+    before = whole(prepared)
+    wait_for(lambda: prepared.value("rl_rank_up", job_id="541") == 1, "the rank that is stuck")
+    for name in ("ranks", "rank_io", "net", "work", "stages"):
+        wait_for(
+            lambda name=name: looked(prepared, name) > time.time() - 3,  # type: ignore[misc]
+            f"{name} goes on",
+        )
+    assert before <= honest(prepared)

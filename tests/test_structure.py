@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
     SUBJECTS,
     {"judgement"},
     {"act", "web", "incidents", "report", "dashboards", "assets"},
-    {"inspect", "died", "lemons"},
+    {"inspect", "died", "lemons", "runbooks"},
     {"agent"},
     {"node"},
     {"check", "demo", "keeper", "run", "trace", "whatif", "qualify"},

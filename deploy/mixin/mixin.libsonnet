@@ -5,14 +5,15 @@ local files = import 'files.libsonnet';
 
 {
   _config+:: {
-    // What the links of alerts begin with; paths, which Alertmanager's templates complete, if empty.
+    // What the links of alerts begin with; if empty, the judge's pages for runbooks, and paths, which
+    // Alertmanager's templates complete.
     runbooks: '',
     grafana: '',
   },
 
   local linked(annotations) = annotations {
     [if $._config.runbooks != '' && 'runbook_url' in annotations then 'runbook_url']:
-      std.strReplace(annotations.runbook_url, 'alerts/runbooks/', $._config.runbooks + '/'),
+      $._config.runbooks + '/' + std.splitLimit(annotations.runbook_url, '{{ end }}', 1)[1],
     [if $._config.grafana != '' && 'dashboard_url' in annotations then 'dashboard_url']:
       $._config.grafana + annotations.dashboard_url,
   },

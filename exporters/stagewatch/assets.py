@@ -59,8 +59,8 @@ class AssetsOptions:
     runbooks: str = option(
         "",
         "where your runbooks are: https://wiki.site/runbooks makes the alert NFSSlow link to "
-        "https://wiki.site/runbooks/NFSSlow.md; paths, which Alertmanager's templates complete, "
-        "if empty",
+        "https://wiki.site/runbooks/NFSSlow.md; the pages of the judge that Prometheus scrapes if "
+        "empty, and paths, which Alertmanager's templates complete, without a judge",
         parse=address,
     )
     grafana: str = option(
@@ -131,12 +131,11 @@ def kubernetes_rules() -> str:
 
 def _linked(content: str, links: AssetsOptions) -> str:
     """A file with the links of alerts completed."""
-    for path, base, full in (
-        ("runbook_url: alerts/runbooks/", links.runbooks, f"runbook_url: {links.runbooks}/"),
-        ("dashboard_url: /d/", links.grafana, f"dashboard_url: {links.grafana}/d/"),
-    ):
-        if base:
-            content = content.replace(path, full)
+    if links.runbooks:
+        whole = f"runbook_url: '{links.runbooks}/"
+        content = re.sub(r"runbook_url: '[^']*}}", lambda _: whole, content)
+    if links.grafana:
+        content = content.replace("dashboard_url: /d/", f"dashboard_url: {links.grafana}/d/")
     return content
 
 

@@ -15,6 +15,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.collectors import holdings, jobs
 from stagewatch.slurm.model import Job, Node
 from stagewatch.slurm.notation import NodeGpus
+from stagewatch.stages import STAGES
 from tests.alerts.courses import Case, play_together
 from tests.alerts.promtool import needs_promtool, series
 from tests.slurm.ledger_scene import job as base_job
@@ -82,6 +83,7 @@ def shown(samples: Samples, *metrics: Metric) -> dict[str, str]:
 def random_ranks(draw: random.Random, job: Job) -> dict[str, str]:
     """Ranks of some roles on some of its nodes; stalled, slow, new, dead."""
     given = {}
+    sums: Counter[str] = Counter()
     names = job.node_list.split(",")
     for role in draw.sample(("train", "rollout", "controller"), draw.randint(0, 3)):
         for rank in range(draw.randint(1, 4)):
@@ -92,15 +94,10 @@ def random_ranks(draw: random.Random, job: Job) -> dict[str, str]:
                 "role": role,
                 "rank": rank,
             }
-            told = {
-                "rl_rank_up": draw.choice((1, 1, 1, 0)),
-                "rl_rank_stage_code": draw.randint(0, 11),
-                "rl_rank_started_timestamp_seconds": draw.choice((0, -5000)),
-                "rl_rank_step": draw.choice((None, 3)),
-            }
-            for name, value in told.items():
-                if value is not None:
-                    given[series(name, **who)] = f"{value}x{LENGTH}"
+            place = {name: value for name, value in who.items() if name != "rank"}
+            lives = draw.choice((1, 1, 1, 0))
+            sums[series("rl_ranks_live", **place)] += lives
+            sums[series("rl_stage_ranks", **place, stage=draw.choice(STAGES))] += lives
             if draw.random() < 0.2:
                 cost = draw.choice((0.1, 0.5, 1.7))
                 slow = series("rank:rl_slow_cost:ratio", **who, peers="")
@@ -108,7 +105,7 @@ def random_ranks(draw: random.Random, job: Job) -> dict[str, str]:
         if draw.random() < 0.2:
             stalled = series("job:rl_stall:active", cluster="c", job_id=job.job_id, role=role)
             given[stalled] = f"2x{LENGTH}"
-    return given
+    return given | {name: f"{count}x{LENGTH}" for name, count in sums.items()}
 
 
 def random_case(seed: int) -> Case:

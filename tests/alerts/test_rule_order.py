@@ -61,8 +61,9 @@ LASTING = {
         )
     },
     ("stall_sums", "stalls"): "that a stall has ended is an event of a minute",
-    ("stages", "stage_baselines"): "a baseline is made of half an hour",
-    ("stages", "stage_rounds"): "a restarted rank may wait for its peers a minute longer",
+    ("stages", "stage_baselines"): (
+        "a baseline is made of half an hour, and a restarted rank may wait a minute longer"
+    ),
     ("training", "training_baselines"): "likewise",
     ("stages", "stalls"): (
         "an excuse keeps a stage out of Straggler for 30 s more, which is several evaluations"

@@ -26,6 +26,11 @@ MORE_TESTS = {
     "stages": ["stages-failures"],
 }
 """Files of tests beside that of the subject's own name."""
+RUNBOOKS = (
+    '{{ with query "stagewatch_runbooks_info" | sortByLabel "url" }}{{ . | first | label "url" }}/'
+    "{{ else }}alerts/runbooks/{{ end }}"
+)
+"""The judge's pages, or the place in this repository."""
 SECTIONS = ("What it means", "Confirm", "What to do", "What makes it fire falsely")
 
 
@@ -81,7 +86,7 @@ def test_an_alert_says_what_where_and_what_to_do(subject: str, name: str) -> Non
     summary = rule["annotations"]["summary"]
     assert "{{" not in summary and summary.endswith(".")
     assert rule["annotations"]["description"].strip()
-    assert rule["annotations"]["runbook_url"] == f"alerts/runbooks/{name}.md"
+    assert rule["annotations"]["runbook_url"] == f"{RUNBOOKS}{name}.md"
 
 
 @cache

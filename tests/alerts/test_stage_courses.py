@@ -18,6 +18,13 @@ JOB = {"cluster": "c", "job_id": "7", "role": "train"}
 SLOW = "count by (rank) (rank:rl_straggler:ratio)"
 
 
+def of_node(stage: str, completed: str) -> dict[str, str]:
+    """What the agent of one node sums up of its four ranks."""
+    sums = {"rl_stage_completions": completed, "rl_stage_completed_ranks": "4x200"}
+    given = {series(name, **JOB, node="n", stage=stage): values for name, values in sums.items()}
+    return given | {series("rl_ranks_live", **JOB, node="n"): "4x200"}
+
+
 def stages(slow: int, *, completed: int = 40) -> dict[str, str]:
     """Four ranks that take 4 s each; the last `slow` of them are in the stage from 60 s on, while
     the others complete it once more."""
@@ -26,12 +33,13 @@ def stages(slow: int, *, completed: int = 40) -> dict[str, str]:
             "rl_stage_duration_seconds_count", **JOB, node="n", stage="rollout"
         ): f"{completed}x200"
     }
+    ahead = 11 if slow < 2 else 10.5 if slow == 2 else 10
+    given |= of_node("rollout", f"10x30 {ahead}x170")
     for rank in range(4):
         who = {**JOB, "node": "n", "rank": rank}
         late = rank >= 4 - slow
-        given[series("rl_rank_up", **who)] = "1x200"
         given[series("rl_rank_stage_last_seconds", **who, stage="rollout")] = "4x200"
-        given[series("rl_rank_stage_completions_total", **who, stage="rollout")] = (
+        given[series("rl_rank_stage_open_completions", **who, stage="rollout")] = (
             "10x200" if late else "10x30 11x170"
         )
         given[series("rl_rank_stage_open_seconds", **who, stage="rollout")] = (
@@ -50,21 +58,20 @@ def started_again(again: bool, peers_done: int | None, named: dict[str, float]) 
     they were done for the last time at `peers_done`, and have not come to the stage again."""
     stage = {"stage": "weights_update"}
     given = {series("rl_stage_duration_seconds_count", **JOB, node="n", **stage): "40x200"}
+    given |= of_node(stage["stage"], "500x200")
     for rank in range(4):
         who = {**JOB, "node": "n", "rank": rank}
-        late = rank == 3
-        given[series("rl_rank_up", **who)] = "1x200"
         given[series("rl_rank_stage_last_seconds", **who, **stage)] = "4x200"
-        given[series("rl_rank_stage_completions_total", **who, **stage)] = (
-            "3x200" if late and again else "500x200"
-        )
-        if late:
-            given[series("rl_rank_stage_open_seconds", **who, **stage)] = "_x15 0+2x180"
-        elif peers_done is not None:
-            looks = peers_done // 2
-            given[series("rl_rank_stage_completed_age_seconds", **who, **stage)] = (
-                f"_x{looks} 0+2x{199 - looks}"
+        if rank == 3:
+            given[series("rl_rank_stage_open_completions", **who, **stage)] = (
+                "3x200" if again else "500x200"
             )
+            given[series("rl_rank_stage_open_seconds", **who, **stage)] = "_x15 0+2x180"
+    if peers_done is not None:
+        looks = peers_done // 2
+        given[series("rl_stage_completed_age_seconds", **JOB, node="n", **stage)] = (
+            f"_x{looks} 0+2x{199 - looks}"
+        )
     return Case(given, [(SLOW, "80s", named)])
 
 

@@ -6,20 +6,27 @@ import argparse
 import gc
 import os
 import random
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
+from tests.as_installed import confined, need_users
 from tests.bench.fuzzing.target import Target
 from tests.bench.fuzzing.targets import targets
+from tests.running import clean_environ
 
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "1000000"))
 SEED = 20260101
 PROGRESS_SECONDS = 5.0
 SHOWN = 3
 """Most crashes of a parser that are shown."""
+AGENT_UID = 60_051
 
 
 @dataclass(slots=True)
@@ -40,7 +47,15 @@ def main(arguments: Sequence[str] = ()) -> None:
     """Prints a line now and then, and a table; ends with an error where a parser crashed."""
     parser = argparse.ArgumentParser(prog='make bench ARGS="fuzz ..."', description=__doc__)
     parser.add_argument("--only", default="", help="part of a parser's name: all inputs are for it")
+    parser.add_argument(
+        "--as-installed",
+        action="store_true",
+        help="under the user, capabilities, limits and system calls of the node agent's unit",
+    )
     given = parser.parse_args(arguments)
+    if given.as_installed:
+        _as_installed("--only", given.only)
+        return
     with targets() as all_targets:
         every = [target for target in all_targets if given.only in target.name]
         weights = sum(target.weight for target in every)
@@ -60,6 +75,17 @@ def main(arguments: Sequence[str] = ()) -> None:
     print(f"{inputs:,} inputs in {seconds:.0f} s, {crashes} crashes, seed {SEED}")
     if crashes:
         raise SystemExit(1)
+
+
+def _as_installed(*arguments: str) -> None:
+    """This benchmark again as the agent's user; ends as it does."""
+    need_users()
+    with tempfile.TemporaryDirectory(prefix="sw-") as name:
+        command = [sys.executable, "-m", "tests.bench.bench_fuzz"]
+        command = confined("stagewatch-node.service", Path(name), AGENT_UID, *command)
+        environ = clean_environ({"HOME": "/", "TMPDIR": name, "FUZZ_INPUTS": str(INPUTS)})
+        done = subprocess.run([*command, *arguments], env=environ, check=False)
+    raise SystemExit(done.returncode)
 
 
 def fuzz(target: Target, inputs: int) -> Outcome:
@@ -98,4 +124,4 @@ def _memory() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

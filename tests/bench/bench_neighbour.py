@@ -103,6 +103,7 @@ ATTACKS: dict[str, Attack] = {
     "300 slow clients, 10,000 connections": _clients(300, 10_000, "/metrics"),
     "the same with 64 descriptors, 3,000": _clients(300, 3_000, "/metrics", descriptors=64),
     "20,000 files": _files(20_000),
+    "100,000 files": _files(100_000),
 }
 
 

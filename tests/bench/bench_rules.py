@@ -109,6 +109,7 @@ def exposition(node: int, turn: int) -> str:
                 for scope in ("volatile", "aggregate"):
                     labels = f'{whole},memory="{memory}",kind="{kind}",scope="{scope}"'
                     add("gpu_ecc_errors_total", labels, 0)
+        add("gpu_nvlinks_up", whole, LINKS)
         for link in range(LINKS):
             add("gpu_nvlink_up", f'{whole},link="{link}"', 1)
         add("gpu_pcie_replays_total", whole, turn)
@@ -155,13 +156,11 @@ def exposition(node: int, turn: int) -> str:
             add(f"rl_rank_{name}_total", who, 10 * amount * turn)
         for done in STAGES:
             add("rl_rank_stage_last_seconds", f'{who},stage="{done}"', 0.4)
-            add("rl_rank_stage_completions_total", f'{who},stage="{done}"', turn)
-            add("rl_rank_stage_completed_age_seconds", f'{who},stage="{done}"', 0.4)
             slow = 1.1 if rank == 3 else 1.0
             add("rl_rank_worked_seconds_total", f'{who},stage="{done}"', 5 * slow * turn)
             add("rl_rank_waited_seconds_total", f'{who},stage="{done}"', (6 - 5 * slow) * turn)
-        saved = f'{who},stage="checkpoint"'
-        add("rl_rank_stage_completed_age_seconds", saved, SCRAPE_SECONDS * (turn % 10))
+        if age > 2:
+            add("rl_rank_stage_open_completions", f'{who},stage="{stage}"', turn)
         for name in ("reward", "kl", "batch_size", "samples_per_second", "weight_version"):
             add("rl_scalar", f'{who},name="{name}"', 1)
         flow = f'{who},side="client",port="29500"'
@@ -173,10 +172,22 @@ def exposition(node: int, turn: int) -> str:
         add("os_numa_pages_total", f'place="{place}"', 1000 * turn)
     role = f'job_id="{job}",role="train"'
     add("rl_flops_total", f'{role},stage="train"', 8e16 * turn)
+    add("rl_ranks_live", role, RANKS)
+    add("rl_ranks_started_timestamp_seconds", role, 1.7e9)
+    add("rl_newest_step", role, 7 if hung else turn)
+    for which in ("shortest", "longest"):
+        add(f"rl_progress_age_{which}_seconds", role, age)
+    add("rl_checkpoint_completed_age_seconds", role, SCRAPE_SECONDS * (turn % 10))
+    for stage in ("idle", "init", *STAGES):
+        inside = stage == ("train" if hung else STAGES[turn % len(STAGES)])
+        add("rl_stage_ranks", f'{role},stage="{stage}"', RANKS * inside)
     for moment, amount in MOMENTS.items():
         add("rl_step_moments", f'{role},moment="{moment}"', RANKS * amount)
     for stage in STAGES:
         what = f'{role},stage="{stage}"'
+        add("rl_stage_completions", what, turn)
+        add("rl_stage_completed_ranks", what, RANKS)
+        add("rl_stage_completed_age_seconds", what, 0.4)
         add("rl_tokens_total", what, 8e5 * turn)
         add("rl_samples_total", what, 512 * turn)
         for name in ("rl_progress_gap_seconds", "rl_stage_duration_seconds"):

@@ -171,6 +171,12 @@ def add_rank(fleet: Fleet, rank: Mapping[str, object], start: int = -BEFORE) -> 
     info = {"pid": 4000, "local_rank": 0, "world_size": JOB_NODES, "uuid": f"GPU-{rank['rank']}"}
     fleet.add("rl_rank_info", since(1), **rank, framework="trl", **info)
     fleet.add("rl_rank_up", since(1), **rank)
+    role = {key: value for key, value in rank.items() if key != "rank"}
+    fleet.add("rl_ranks_live", since(1), **role)
+    fleet.add("rl_stage_ranks", since(1), **role, stage=STAGE)
+    fleet.add("rl_newest_step", lambda step: 100 + step if step >= start else None, **role)
+    for which in ("shortest", "longest"):
+        fleet.add(f"rl_progress_age_{which}_seconds", since(0.5), **role)
     fleet.add("rl_rank_progress_age_seconds", since(0.5), **rank)
     fleet.add("rl_rank_stage_open_seconds", since(1), **rank, stage=STAGE, substage="")
     fleet.add("rl_rank_stage_code", since(5), **rank)
@@ -190,11 +196,17 @@ def add_rank(fleet: Fleet, rank: Mapping[str, object], start: int = -BEFORE) -> 
 def stall(fleet: Fleet, job: int, *, wait: str = "spin", steps: int = AFTER) -> None:
     """All ranks of a job wait, for some steps."""
     which = {"job_id": str(job)}
-    for name in ("rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds"):
+    for name in (
+        "rl_rank_progress_age_seconds",
+        "rl_progress_age_shortest_seconds",
+        "rl_progress_age_longest_seconds",
+        "rl_rank_stage_open_seconds",
+    ):
         fleet.change_all(
             name, lambda step: STEP_SECONDS * step + 1 if step < steps else 0.5, **which
         )
-    for name, value in (("rl_rank_step", 100.0), ("rl_rank_collective_seq", 1000.0)):
+    steps_made = {"rl_rank_step": 100.0, "rl_newest_step": 100.0, "rl_rank_collective_seq": 1000.0}
+    for name, value in steps_made.items():
         fleet.change_all(name, lambda step, value=value: value, **which)  # type: ignore[misc]
     fleet.change_all("rl_rank_wait_class", lambda step: 1 if wait == "spin" else None, **which)
     for key in [k for k in fleet.series if k.startswith("rl_rank_wait_class") and f'"{job}"' in k]:
@@ -353,6 +365,14 @@ def _job_ends(fleet: Fleet, after: int = 5) -> None:
         who = {"job_id": str(job), "rank": str(number)}
         if number >= 3:
             fleet.change_all("rl_rank_up", lambda step: 0 if step < after - 1 else None, **who)
+            name = node_name((job - 500) * JOB_NODES + number)
+            node = {"job_id": str(job), "node": name}
+            on = node | {"instance": f"{name}:9947", "job": "stagewatch", "role": "train"}
+            gone = lambda step: 1 if 0 <= step < after - 1 else None  # noqa: E731
+            fleet.add("rl_rank_gone", gone, **on, rank=number)
+            fleet.change_all("rl_ranks_live", lambda step: None, **node)
+            fleet.change_all("rl_stage_ranks", lambda step: 0, **node)
+            fleet.change_all("rl_progress_age_shortest_seconds", lambda step: None, **node)
             for name in ("rl_rank_progress", "rl_rank_stage", "rl_rank_coll", "rl_rank_wait"):
                 for key in fleet.series:
                     if key.startswith(name) and all(f'{k}="{v}"' in key for k, v in who.items()):

@@ -32,6 +32,7 @@ UIDS = {
     "storage": "stagewatch-storage",
 }
 """Links and bookmarks hold these: they never change."""
+RUNBOOK = "${runbooks:raw}/${__value.text}.md"
 
 KINDS = {
     "row",
@@ -149,9 +150,10 @@ def test_every_state_of_a_gpu_has_its_colour_on_the_board_goodput() -> None:
 def test_variables_are_defined_in_order_and_used(name: str) -> None:
     board = load(name)
     defined = [variable["name"] for variable in board["templating"]["list"]]
-    order = ["datasource", "cluster", "partition", "node", "gpu", "job_id"]
+    order = ["datasource", "cluster", "partition", "node", "gpu", "job_id", "runbooks"]
     assert defined == [each for each in order if each in defined]
     texts = [query.expr for query in all_queries(name)]
+    texts += ["$runbooks"] * (RUNBOOK in str(board["panels"]))
     # "$1" is a group of label_replace: Grafana leaves what is no variable as it is.
     used = {found for text in texts for found in re.findall(r"\$([a-zA-Z_]\w*)", text)}
     used -= {found for found in used if found.startswith("__")}
@@ -164,6 +166,9 @@ def test_links_from_cells_lead_to_boards_that_exist(name: str) -> None:
         for override in panel["fieldConfig"]["overrides"]:
             for item in override["properties"]:
                 for link in item["value"] if item["id"] == "links" else ():
+                    if link["url"] == RUNBOOK:
+                        assert override["matcher"]["options"] == "Alert"
+                        continue
                     uid = link["url"].removeprefix("/d/").partition("?")[0]
                     assert uid in UIDS.values(), link
                     assert "${__url_time_range}" in link["url"]

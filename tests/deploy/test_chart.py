@@ -246,7 +246,7 @@ def test_a_judge_has_the_rights_that_it_acts_by_and_no_others(
     found = rendered(bare, f"judge.act={act}")
     roles = [each for each in found if each["kind"] == "ClusterRole"]
     judge = pod(one(found, "Deployment", "stagewatch-judge"))
-    environ = {each["name"]: each["value"] for each in judge["containers"][0]["env"]}
+    environ = {each["name"]: each.get("value") for each in judge["containers"][0]["env"]}
     assert judge["automountServiceAccountToken"] == bool(resources)
     assert environ.get("STAGEWATCH_JUDGE_ACT") == (act if resources else None)
     assert bool(roles) == bool(resources)

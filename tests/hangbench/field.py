@@ -18,7 +18,7 @@ SHARED = ("node-0", "node-1")
 OWN = ("node-2", "node-3")
 """Nodes of one job at a time, which may meddle with the agents."""
 COLLECTORS = (
-    *("stages", "ranks", "work", "rank_io", "processes", "blocked_tasks", "incidents"),
+    *("stages", "ranks", "work", "rank_io", "processes", "blocked_tasks", "incidents", "net"),
     "gpu",
 )
 _GPUS_SECONDS = 1.0

@@ -21,6 +21,7 @@ from stagewatch.inspect.story import Story, tell
 from stagewatch.judgement.facts import Inside
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.ranks.wait_class import WaitClass
+from tests.judgement.cases import BARE_LEFT, BARE_STILL
 from tests.judgement.exported import export
 from tests.judgement.jobs import LEFT, PARKED, SPINNING, job
 from tests.report.filled import Past, filled_prometheus
@@ -63,6 +64,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for rank in range(2):
         bare = {"cluster": "c", "job_id": "bare", "role": "", "rank": rank, "node": "n1"}
         past.add("rl_rank_still_seconds", 400.0, **bare)
+    export(past, job(4, BARE_STILL, job_id="lost-one", role="unknown", rank_1=BARE_LEFT))
     hostile = {"job_id": HOSTILE, "role": 'tr"ain', "rank": 0, "node": "n\u202e1"}
     past.add("rl_rank_up", 1.0, **hostile)
     past.add("rl_rank_progress_age_seconds", 1.0, **hostile)
@@ -131,6 +133,12 @@ def test_a_rank_that_its_peers_have_left_behind_is_named_where_nothing_else_is(
 ) -> None:
     told = text(tell(api, "behind", NOW))
     assert "rank 3 (pid 4003 on n0)" in told
+
+
+def test_who_has_gone_of_a_job_without_records_is_named(api: PrometheusApi) -> None:
+    story = tell(api, "lost-one", NOW)
+    assert story.wrong
+    assert "3 ranks are parked; rank 1 left 1 min ago, and they may wait for that" in text(story)
 
 
 def test_a_job_without_records_is_told_of_as_far_as_it_can_be(api: PrometheusApi) -> None:

@@ -9,7 +9,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.judgement.facts import Inside, KernelWait, RankFacts, is_still
+from stagewatch.gpu.device_state import Device
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts, RecordState, is_still
 from stagewatch.judgement.limits import (
     DEFAULT,
     FACTOR,
@@ -110,7 +111,9 @@ class Case:
 def with_budget(rank: RankFacts) -> RankFacts:
     """As if `train` had shown gaps up to four seconds, and other stages none."""
     stage = rank.stage or ""
-    if long := DEFAULT.long(stage):
+    if rank.record is RecordState.NONE:
+        budget = DEFAULT.bare_seconds
+    elif long := DEFAULT.long(stage):
         budget = STILL_SECONDS if is_still(rank) else long
     else:
         budget = FACTOR * 0.99 * 4 if stage == "train" else UNTAUGHT_SECONDS
@@ -213,6 +216,24 @@ TOLD_NOTHING = member() | {
     "step": None,
     "progress_age_seconds": None,
 }
+UNTOLD = (
+    TOLD_NOTHING
+    | PARKED
+    | {
+        "unmarked": True,
+        "stage": "init",
+        "stages": frozenset(),
+        "progress_age_seconds": 130.0,
+    }
+)
+"""Has a record, and tells nothing in it; has stood still for so long."""
+BARE_STILL = UNTOLD | {
+    "record": RecordState.NONE,
+    "stage": None,
+    "progress_age_seconds": 412.0,
+    "world_size": 4,
+}
+BARE_LEFT = absent() | {"record": RecordState.NONE}
 CHAIN = {0: sends("recv", 1), 1: member() | IO, 2: sends("recv", 1)}
 """Two wait to receive from the second, which waits for storage."""
 
@@ -341,6 +362,37 @@ CASES: dict[str, Case] = {
     "more-have-never-come-than-have": nobody(4, BEGINS | {"world_size": 9}, {}, "group_only"),
     "those-that-never-came-were-not-needed": nobody(
         4, BEGINS | {"world_size": 8, "stages": frozenset({"train"})}, {}, "group_only"
+    ),
+    # No rank of these jobs tells anything: what they do alone shows whether they go on.
+    "nobody-tells-anything-and-half-of-the-world-has-never-come": dataclasses.replace(
+        nobody(4, UNTOLD | {"world_size": 8}, {}, "not_started"),
+        culprits=dict.fromkeys(range(4, 8), "not_started"),
+    ),
+    "nobody-tells-anything-and-all-have-come": well(4, UNTOLD | {"world_size": 4}, {}),
+    "nobody-tells-anything-and-few-have-come": well(4, UNTOLD | {"world_size": 9}, {}),
+    "nobody-tells-anything-and-one-of-half-the-world-loads": well(
+        4, UNTOLD | {"world_size": 8}, {2: {"at_work": True}}
+    ),
+    "nobody-tells-anything-and-one-has-died": hang(
+        4,
+        UNTOLD | {"world_size": 4},
+        {2: GONE | {"progress_age_seconds": None}},
+        {2: "process_gone"},
+    ),
+    "one-without-a-record-has-gone": hang(4, BARE_STILL, {1: BARE_LEFT}, {1: "missing"}),
+    "none-without-a-record-has-gone": well(4, BARE_STILL, {}),
+    "most-without-a-record-have-gone": well(4, BARE_STILL, dict.fromkeys(range(3), BARE_LEFT)),
+    "one-without-a-record-has-just-gone": well(
+        4, BARE_STILL, {1: absent(20.0) | {"record": RecordState.NONE}}
+    ),
+    "one-without-a-record-has-gone-and-one-was-at-work-lately": well(
+        4, BARE_STILL, {1: BARE_LEFT, 2: {"progress_age_seconds": 200.0}}
+    ),
+    "one-without-a-record-has-gone-and-a-gpu-computes": well(
+        4, BARE_STILL, {1: BARE_LEFT, 2: {"device": Device.WORKS}}
+    ),
+    "one-without-a-record-has-gone-of-a-world-seen-in-part": well(
+        4, BARE_STILL | {"world_size": 8}, {1: BARE_LEFT}
     ),
     "told-nothing-yet": hang(4, FORMING, {2: TOLD_NOTHING | PARKED}, {2: "awaited"}),
     "told-nothing-yet-and-keeps-a-core-busy": well(4, FORMING, {2: TOLD_NOTHING | SPIN}),
@@ -658,11 +710,39 @@ CASES: dict[str, Case] = {
         {3: SLEEPS},
         {3: "awaited_through"},
     ),
-    "two-of-four-ask-a-queue": nobody(
+    "one-is-in-a-collective-that-its-peers-have-stepped-past-and-ask-a-queue": hang(
+        4,
+        asks("broker (pid 7)", *(("train", n) for n in range(4)))
+        | member(("world", 219, 4))
+        | {"step": 74},
+        {2: inside("world", 220, 4) | {"step": 73}},
+        {2: "mismatch"},
+    ),
+    "one-is-in-a-collective-and-its-peers-ask-a-queue-in-the-same-step": nobody(
+        4,
+        asks("broker (pid 7)", *(("train", n) for n in range(4)))
+        | member(("world", 219, 4))
+        | {"step": 73},
+        {2: inside("world", 220, 4)},
+        "outsider",
+    ),
+    # Any that may fill the queue would do, so that all of them are stuck.
+    "two-of-four-ask-a-queue": hang(
         4,
         asks("redis-server (pid 7)", ("train", 2), ("train", 3)),
         {2: SLEEPS, 3: SLEEPS},
+        {2: "awaited_through", 3: "awaited_through"},
+    ),
+    "two-of-four-ask-a-queue-of-two-one-of-which-shows-nothing": nobody(
+        4,
+        asks("redis-server (pid 7)", ("train", 2), ("train", 3)),
+        {2: SLEEPS, 3: SLEEPS | {"kernel_waits": (KernelWait(""),)}},
         "outsider",
+    ),
+    "two-of-five-ask-a-queue-that-one-may-yet-fill": well(
+        5,
+        asks("redis-server (pid 7)", ("train", 2), ("train", 3), ("train", 4)),
+        {2: SLEEPS, 3: SLEEPS, 4: NO_GROUP | MARKS},
     ),
     # A thread of its library listens to a peer; that peer waits for it by name.
     "polls-beside-a-thread-that-listens-to-a-peer": hang(
@@ -1089,6 +1169,13 @@ ROLES: dict[str, dict[str, Case]] = {
             {1: asks("vllm serve (pid 7), which has ended")},
             "outsider",
         ),
+    },
+    # A queue that one may have to fill who shows no wait is not told.
+    "one-of-two-roles-asks-a-queue-that-the-other-may-fill": {
+        "train": nobody(
+            2, asks("a queue (pid 8)", ("rollout", 0), ("rollout", 1)), {}, "other_role"
+        ),
+        "rollout": well(2, NO_GROUP | PARKED | BETWEEN, {}),
     },
     # Either engine may be at fault.
     "two-engines-owe-answers-that-lead-to-each-other": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.facts import RankFacts, RecordState
 from stagewatch.ranks.wait_class import WaitClass
 from tests.report.filled import Past
 
@@ -19,7 +19,7 @@ def export(past: Past, ranks: Sequence[RankFacts], cluster: str = "c") -> None:
         node = rank.node or f"n{rank.rank % 3}"
         mine = {"cluster": cluster, "node": node, "job_id": rank.job_id, "role": rank.role}
         _Rank(past, mine | {"rank": rank.rank}, rank).add()
-    for role in {(rank.job_id, rank.role) for rank in ranks}:
+    for role in {(rank.job_id, rank.role) for rank in ranks if rank.record is RecordState.KEPT}:
         _role(past, cluster, *role, [r for r in ranks if (r.job_id, r.role) == role])
 
 
@@ -35,17 +35,20 @@ class _Rank:
 
     def add(self) -> None:
         rank = self._rank
+        present = "rl_rank_up" if rank.record is RecordState.KEPT else "rl_rank_still_seconds"
+        age = "rl_rank_still_seconds" if rank.tells_nothing else "rl_rank_progress_age_seconds"
         if rank.left_seconds is not None:
             until = self._past.end - rank.left_seconds
             alive = lambda when: 1.0 if when <= until else None  # noqa: E731
-            self._past.add("rl_rank_up", alive, **self._mine)
+            self._past.add(present, alive, **self._mine)
             self._past.add(
                 "rl_rank_info", alive, **self._mine, pid=rank.pid, world_size=rank.world_size
             )
             return
-        self._add("rl_rank_up", rank.wait_class is not WaitClass.GONE)
+        if rank.record is RecordState.KEPT:
+            self._add("rl_rank_up", rank.wait_class is not WaitClass.GONE)
         self._add("rl_rank_info", 1, pid=rank.pid, world_size=rank.world_size, uuid=rank.gpu)
-        self._add("rl_rank_progress_age_seconds", rank.progress_age_seconds)
+        self._add(age, rank.progress_age_seconds)
         self._add("rl_rank_started_timestamp_seconds", rank.started)
         self._add("rl_rank_expected_seconds", rank.expected_seconds)
         self._add("rl_rank_at_work", 1 if rank.at_work else None, by="io")
@@ -53,6 +56,8 @@ class _Rank:
         where = {"stage": rank.stage, "substage": rank.substage}
         self._add("rl_rank_stage_open_seconds", rank.stage_open_seconds, **where)
         self._add("rl_rank_wait_class", 1, **{"class": rank.wait_class.value})
+        if rank.device:
+            self._add("rl_rank_device_state", 1, state=rank.device.value)
         self._add("rl_rank_step", rank.step)
         self._add("rl_rank_step_age_seconds", rank.step_age_seconds)
         if rank.stack.group:

@@ -25,7 +25,7 @@ class MadeUp:
     given: dict[str, str] = field(default_factory=dict)
 
     def gauge(self, name: str, value: Callable[[int, int], float], **labels: str) -> MadeUp:
-        """A value by rank and tick."""
+        """A value by rank and tick; NaN where there is none."""
         for rank in range(self.ranks):
             values = [value(rank, tick) for tick in range(self.ticks + 1)]
             self._add(rank, name, values, labels)
@@ -44,7 +44,8 @@ class MadeUp:
 
     def steps(self, ended: Callable[[int, int], Steps]) -> MadeUp:
         """Steps with numbers, that end in a tick."""
-        self.counter("rl_rank_step", lambda r, t: sum(n for *_, n in ended(r, t)))
+        for name in ("rl_rank_step", "rl_newest_step"):
+            self.counter(name, lambda r, t: sum(n for *_, n in ended(r, t)))
         self.counter("rl_rank_steps_total", lambda r, t: sum(n for *_, n in ended(r, t)))
         for name, power in (("", 1), ("_squared", 2)):
             self.counter(
@@ -77,4 +78,4 @@ class MadeUp:
         who = {"cluster": "c", "node": self.node(rank), "job_id": "7", "role": "train"}
         which = {"rank": rank} if of == "rank" else {}
         where = series(name, **who, **which, **labels)
-        self.given[where] = " ".join(f"{value:.6g}" for value in values)
+        self.given[where] = " ".join("_" if value != value else f"{value:.6g}" for value in values)

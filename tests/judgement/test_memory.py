@@ -149,6 +149,21 @@ def test_a_job_that_was_suspended_is_left_alone_for_a_while() -> None:
     assert (later.verdict.stalled, later.silent_seconds, later.paged) == (True, 35.0, False)
 
 
+def test_the_time_in_which_all_ranks_idled_is_no_silence() -> None:
+    """They waited for rollouts for long, and save what they have, at last."""
+    idle = [
+        dataclasses.replace(rank, stage="idle", inside={}, wait_class=WaitClass.PARKED)
+        for rank in HUNG
+    ]
+    saving = [dataclasses.replace(rank, wait_class=WaitClass.IO) for rank in idle]
+    rested = course(at(400, idle))
+    assert rested.verdict.excuse and rested.verdict.excuse.kind == "idle"
+    soon = course(at(400, idle), *(at(second, saving) for second in range(405, 456, 5)))
+    assert (soon.verdict.stalled, soon.silent_seconds, soon.paged) == (True, 55.0, False)
+    later = course(at(400, idle), *(at(second, saving) for second in range(405, 471, 5)))
+    assert (later.silent_seconds, later.paged) == (70.0, True)
+
+
 def test_a_debugger_excuses_what_nobody_suspected_before_it_came() -> None:
     held = [
         dataclasses.replace(rank, wait_class=WaitClass.TRACED if rank.rank == 2 else SPIN)

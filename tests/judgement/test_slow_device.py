@@ -150,7 +150,8 @@ def _show(
             named = who | {"stage": labels[3]} if "stage" in metric.labels else who
             shown.setdefault(series(metric.name, **named), ["_"] * look).append(f"{value:.6f}")
     step = record.lanes[0].step
-    shown.setdefault(series("rl_rank_step", **who), ["_"] * look).append(str(step or 0))
+    for name in ("rl_rank_step", "rl_newest_step"):
+        shown.setdefault(series(name, **who), ["_"] * look).append(str(step or 0))
 
 
 def slower(factor: float) -> Work:

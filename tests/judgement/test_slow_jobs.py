@@ -106,7 +106,7 @@ class Jobs:
         who = {"cluster": "c", "node": "n1", "job_id": job_id}
         rank = {**who, "role": "train", "rank": 0}
         self._put("rl_rank_up", [1.0 for _ in minutes], minutes, **rank)
-        self._put("rl_rank_step", accumulate(map(steps, minutes)), minutes, **rank)
+        self._put("rl_newest_step", accumulate(map(steps, minutes)), minutes, **rank)
         if name:
             info = [1.0 for _ in minutes]
             self._put("rl_job_info", info, minutes, **who, job_name=name, uid=1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_where_steps_have_no_numbers_three_minutes_tell(watched: Watched) -> Non
 def test_of_steps_of_which_a_window_holds_one_nothing_is_told(watched: Watched) -> None:
     """One rollout is longer than another by chance."""
     job = MadeUp(4, 56).works(fifth(lambda rank: rank == 3))
-    looks = watched(job.gauge("rl_rank_step", lambda rank, tick: tick // 8))
+    looks = watched(job.gauge("rl_newest_step", lambda rank, tick: tick // 8))
     assert ever(looks) == set()
 
 
@@ -130,7 +131,8 @@ def test_pauses_of_all_ranks_excuse_no_slow_one(watched: Watched) -> None:
 
 
 def test_ranks_that_have_died_are_no_peers(watched: Watched) -> None:
-    job = MadeUp(8, 40).gauge("rl_rank_up", lambda rank, tick: rank < 4 or tick <= 20)
+    gone = lambda rank, tick: math.nan if rank < 4 or tick <= 20 else 1.0  # noqa: E731
+    job = MadeUp(8, 40).gauge("rl_rank_gone", gone)
     looks = watched(job.works(lambda rank, tick: 13.5 if rank < 4 or tick < 20 else 0.0))
     assert ever(looks) == set()
 

@@ -40,6 +40,7 @@ from stagewatch.judgement.service import COMMAND
 from stagewatch.judgement.watch import Watch
 from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.ranks.wait_class import WaitClass
+from tests.judgement.cases import BARE_LEFT, BARE_STILL, UNTOLD
 from tests.judgement.exported import export
 from tests.judgement.jobs import LEFT, PARKED, SPINNING, job
 from tests.report.filled import Past, filled_prometheus
@@ -118,6 +119,35 @@ def test_only_jobs_in_trouble_are_looked_at(api: PrometheusApi) -> None:
     look = watch.look(NOW)
     assert {key[1] for key in look.jobs} == {"hangs", "alike", "lost-one", "announced", "asleep"}
     assert counting.jobs == {key[1] for key in look.jobs}
+
+
+def test_a_job_that_tells_nothing_is_looked_at_once_it_stands_still_and_misses_a_rank(
+    tmp_path: Path,
+) -> None:
+    world = {"world_size": 4}
+    jobs = {
+        "awaits-half": job(2, UNTOLD | world),
+        "lost-one-without-a-record": job(4, BARE_STILL, rank_1=BARE_LEFT),
+        "begins": job(2, UNTOLD | world | {"progress_age_seconds": 59.0}),
+        "one-loads": job(2, UNTOLD | world, rank_1={"progress_age_seconds": 2.0}),
+        "serves": job(4, UNTOLD | world),
+    }
+    made = Past(NOW - 200, NOW, step=5.0)
+    for name, ranks in jobs.items():
+        export(made, [dataclasses.replace(rank, job_id=name) for rank in ranks])
+    for node in range(3):
+        made.add("up", 1.0, job="stagewatch", cluster="c", node=f"n{node}")
+    with Children() as children:
+        api = PrometheusApi(filled_prometheus(children, tmp_path / "p", made, lookback="6s"))
+        look = Watch(api).look(NOW)
+        api.close()
+    states = {key[1]: state for key, judged in look.jobs.items() for state in judged.states}
+    assert {name: state.verdict.evidence for name, state in states.items()} == {
+        "awaits-half": "not_started",
+        "lost-one-without-a-record": "missing",
+    }
+    patience = {name: state.patience_seconds for name, state in states.items()}
+    assert patience == {"awaits-half": 1800.0, "lost-one-without-a-record": None}
 
 
 def test_who_is_at_fault_is_exported_with_how_sure_that_is(api: PrometheusApi) -> None:

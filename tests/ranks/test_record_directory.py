@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks import record_directory
 from stagewatch.ranks.record_directory import GRACE_SECONDS, LINGER_SECONDS, RecordDirectory
 from stagewatch.ranks.records import Life
 from stagewatch.record import H_CLOSED, H_PID, H_START_TICKS
@@ -133,3 +135,18 @@ def test_an_agent_that_starts_again_finds_all_that_a_record_holds(
     )
     assert {record.rank: record.life for record in after} == {0: Life.ALIVE, 1: Life.GONE}
     assert after[0].pid in (alive.pid, gone.pid)
+
+
+def test_of_too_many_files_those_of_living_ranks_come_first(
+    shared: Path, raw: bytes, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the others are called, and wherever the directory lists them."""
+    rank = start_rank(7)
+    for number in range(200):
+        (shared / f"0-{number:08x}.rank").write_bytes(raw[:64])
+    monkeypatch.setattr(record_directory, "MAX_ENTRIES", 100)
+    seconds = itertools.count()
+    with closing(RecordDirectory(shared, Procfs(), clock=lambda: float(next(seconds)))) as reader:
+        found = [record.pid for record in reader.read()]
+        assert found == [rank.pid], reader.skipped
+        assert reader.skipped["too_many"] == 1 and reader.skipped["not_yet"]

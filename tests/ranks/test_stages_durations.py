@@ -14,6 +14,7 @@ from stagewatch.record import BUCKETS
 from tests.records import real_record
 
 KEY = ("540", "train", "3", "train")
+ROLE_STAGE = ("540", "train", "train")
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def after(record: RankRecord, count: int, seconds: float) -> RankRecord:
 def look(durations: LastDurations, record: RankRecord) -> tuple[float | None, float | None]:
     out = Samples()
     durations.add(out, [record], 100.0)
-    return out.value(LAST, *KEY), out.value(COMPLETIONS, *KEY)
+    return out.value(LAST, *KEY), out.value(COMPLETIONS, *ROLE_STAGE)
 
 
 def test_the_last_one_counts_and_not_the_mean_of_all(record: RankRecord) -> None:
@@ -44,7 +45,7 @@ def test_the_last_one_counts_and_not_the_mean_of_all(record: RankRecord) -> None
 def age(durations: LastDurations, record: RankRecord, now: float) -> float | None:
     out = Samples()
     durations.add(out, [record], now)
-    return out.value(COMPLETED_AGE, *KEY)
+    return out.value(COMPLETED_AGE, *ROLE_STAGE)
 
 
 def test_when_a_stage_was_last_completed_is_known_once_it_was_seen(record: RankRecord) -> None:

@@ -142,7 +142,7 @@ def test_children_at_work_are_told_as_such(what: str, watched: Watched) -> None:
     assert watched.by(watched.look(WINDOW_SECONDS)) == set()
 
 
-def test_a_rank_without_a_record_is_still_until_it_works_or_starts_a_process(
+def test_a_rank_that_tells_nothing_is_still_until_it_works_or_starts_a_process(
     watched: Watched, raw: bytes
 ) -> None:
     assert watched.look().value(STILL, *KEY) == 5
@@ -153,5 +153,10 @@ def test_a_rank_without_a_record_is_still_until_it_works_or_starts_a_process(
     assert watched.look().value(STILL, *KEY) == 5, "since the last work, not since the window ended"
     watched.does(11, parent=10)
     assert watched.look(WINDOW_SECONDS).value(STILL, *KEY) == 0
-    watched.ranks.ranks = [replace(watched.ranks.ranks[0], record=parse(raw))]
-    assert watched.look().value(STILL, *KEY) is None, "one with a record tells itself"
+    record = parse(raw)
+    watched.ranks.ranks = [
+        replace(watched.ranks.ranks[0], record=replace(record, lanes=(), groups={}))
+    ]
+    assert watched.look().value(STILL, *KEY) == 5, "its record has no mark yet"
+    watched.ranks.ranks = [replace(watched.ranks.ranks[0], record=record)]
+    assert watched.look().value(STILL, *KEY) is None, "its record tells"

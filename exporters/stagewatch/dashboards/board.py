@@ -28,6 +28,7 @@ _STEP = "10s"
 """The step of annotations; Grafana's default of a minute would miss shorter events."""
 
 _ALPHABETICAL, _NUMERICAL = 1, 3
+_HIDDEN = 2
 _ON_TIME_RANGE = 2
 # A node in several partitions has them in one label, with commas between.
 _NODE_AGENTS = 'up{job="stagewatch", cluster=~"$cluster", partition=~"(|.*,)($partition)(|,.*)"}'
@@ -49,6 +50,10 @@ _VARIABLES = {
         "Jobs that had ranks or GPUs in this time range.",
         'label_values({__name__=~"rl_rank_info|gpu:job:info|slurm_job_info",'
         ' cluster=~"$cluster"}, job_id)',
+    ),
+    "runbooks": (
+        "Where the judge serves the runbooks of alerts, for links.",
+        "label_values(stagewatch_runbooks_info, url)",
     ),
 }
 """Description and query by name, always in this order, so that links carry them between boards."""
@@ -126,13 +131,14 @@ def _variables(names: Iterable[str]) -> list[Variable]:
 
 def _variable(name: str) -> Variable:
     description, query = _VARIABLES[name]
-    several = name != "job_id"
+    several = name not in ("job_id", "runbooks")
     return Variable(
         name=name,
         label={"job_id": "Job", "gpu": "GPU"}.get(name, name.capitalize()),
         description=description,
         query=query,
         refresh=_ON_TIME_RANGE,
+        hide=_HIDDEN if name == "runbooks" else 0,
         sort=_NUMERICAL if name in ("gpu", "job_id") else _ALPHABETICAL,
         multi=several,
         includeAll=several,

@@ -43,6 +43,7 @@ def expand(expression: str) -> str:
 
 _BOARD_OF = {"node": "stagewatch-gpu-health", "job_id": "stagewatch-job"}
 """The board on what a label names: cells and lines lead to it, with time range and cluster."""
+_RUNBOOK = {"title": "Open the runbook", "url": "${runbooks:raw}/${__value.text}.md"}
 
 
 def worst(expr: str, by: str = "", *, most: int = 20, least: bool = False) -> str:
@@ -269,6 +270,7 @@ def table(
     sort: str | Sequence[tuple[str, bool]] = "",
     order: str = "",
     lacking: str = "",
+    runbooks: bool = False,
     width: int = 24,
     rows: int = 8,
 ) -> Panel:
@@ -277,7 +279,8 @@ def table(
     `sort` is a column's title, its largest values first; or several, each with whether that is so.
     `order` is a column's title, too, or an
     expression by labels that all columns have: only the rows where it is the largest are asked
-    for.  Nodes and jobs lead to their boards.
+    for.  Nodes and jobs lead to their boards, and with `runbooks`, which takes the variable of that
+    name, alerts to their runbooks.
     """
     sorts = [(sort, True)] if isinstance(sort, str) and sort else sort or []
     queries = [Query(expr) for expr in _largest(columns, order)]
@@ -302,6 +305,8 @@ def table(
         for label in _BOARD_OF
         if label in keys
     ]
+    if runbooks:
+        overrides.append(_override(keys["alertname"], {"links": [_RUNBOOK]}))
     options = {"sortBy": [{"displayName": name, "desc": down} for name, down in sorts]}
     field: dict[str, Any] = {"custom": {"filterable": True}}
     if lacking:

@@ -154,6 +154,7 @@ class Reading(Enum):
         "reset, 5 recover the IMEX domain, 6 reset the bus, 7 reboot the system.",
     )
     NVLINK_UP = "gpu_nvlink_up", "1 if the NVLink is active.", "link"
+    NVLINKS_UP = "gpu_nvlinks_up", "NVLinks of the GPU that are active."
     NVLINK_BYTES = (
         "gpu_nvlink_bytes_total",
         "NVLink data over all links; tx is from the GPU.",

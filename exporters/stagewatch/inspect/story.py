@@ -57,17 +57,17 @@ def tell(
     Raises `StagewatchError` where the server does not know the job.
     """
     ups = api.query(select("rl_rank_up", job_id=job_id), now)
-    if not ups and (bare := api.query(select("rl_rank_still_seconds", job_id=job_id), now)):
-        return _without_records(job_id, bare)
-    if not ups:
+    bare = [] if ups else api.query(select("rl_rank_still_seconds", job_id=job_id), now)
+    if not (ups or bare):
         raise StagewatchError(
             f"no node agent that this Prometheus scrapes shows a rank of job {job_id}"
         )
-    keys = sorted({job_key(up.labels) for up in ups})
-    stories = [
-        _of_cluster(api, key, judged(api, key, now, limits, before), alone=len(keys) == 1)
-        for key in keys
-    ]
+    keys = sorted({job_key(one.labels) for one in ups or bare})
+    judgements = {key: judged(api, key, now, limits, before) for key in keys}
+    states = [state for _, some in judgements.values() for state in some]
+    if bare and not any(state.verdict.charges for state in states):
+        return _without_records(job_id, bare)
+    stories = [_of_cluster(api, key, one, alone=len(keys) == 1) for key, one in judgements.items()]
     return Story(
         job_id,
         tuple(sentence for story in stories for sentence in story.sentences),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from stagewatch.judgement.facts import BLANK, KernelWait, RankFacts
+from stagewatch.judgement.facts import BLANK, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.graph import Edge, Kind
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
@@ -55,9 +55,11 @@ class Charge:
 
     @property
     def confidence(self) -> str:
-        """`sure` if others are seen to wait for it, or it cannot go on by itself; else `likely`."""
+        """`sure` if others are seen to wait for it, or it cannot go on by itself; else `likely`,
+        as of a rank without a record, which may have ended in good order."""
         guessed = self.evidence in _GUESSED and not (self.group or self.stopped)
         guessed |= self.evidence in _ALWAYS_GUESSED or self.in_turn
+        guessed |= self.rank.record is RecordState.NONE
         return "likely" if guessed else "sure"
 
 
@@ -123,6 +125,18 @@ class Case:
         return 0 < (world or group) <= len(numbers)
 
     @property
+    def bare(self) -> bool:
+        """Whether none that lives keeps a record."""
+        return bool(self.live) and all(rank.record is RecordState.NONE for rank in self.live)
+
+    @property
+    def awaits_absent(self) -> bool:
+        """Whether those that live may wait for those that have left: not where most have, as at the
+        end of a job, nor while a GPU computes."""
+        computes = any(rank.computes for rank in self.live)
+        return len(self.absent_long) <= len(self.live) and not computes
+
+    @property
     def absent_long(self) -> tuple[RankFacts, ...]:
         """Those that have left long enough ago for others to be said to wait for them."""
         return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) > ABSENT_SECONDS)
@@ -136,12 +150,13 @@ class Case:
     def never_seen(self) -> list[RankFacts]:
         """Ranks that the world counts and that have not been in sight, while the others are at
         their beginning; none where more are out of sight than live, as the agents may see only a
-        part of the job, and in jobs of several roles, which may share the numbers of a world."""
+        part of the job, in jobs of several roles, which may share the numbers of a world, and
+        where nobody tells whether they have begun."""
         began = self.staged or any(
             rank.step_age_seconds is not None or max(rank.collectives.values(), default=0) > 1
             for rank in self.live
         )
-        if began or self.others or not any(rank.overdue for rank in self.live):
+        if began or self.others or self.bare or not any(rank.overdue for rank in self.live):
             return []
         seen = {rank.rank for rank in (*self.live, *self.gone, *self.left)}
         numbers, count = _lacking(self._world_size, seen, len(self.live))
@@ -274,6 +289,11 @@ class Case:
     def untold(self) -> bool:
         """Whether they live and have made no marks at all."""
         return bool(self.live) and all(rank.gaps == 0 for rank in self.live)
+
+    @property
+    def may_idle(self) -> bool:
+        """Whether they tell nothing of themselves, and miss nobody: they may have nothing to do."""
+        return not self.lacks_somebody and all(rank.tells_nothing for rank in self.live)
 
     @property
     def young(self) -> bool:

@@ -136,6 +136,12 @@ class JudgeOptions(Limits, AgentOptions):
         "interface",
         parse=address,
     )
+    url: str = option(
+        "",
+        "address at which browsers reach this judge, for the links of alerts to its runbooks; by "
+        "the name of this machine if empty",
+        parse=http_url,
+    )
     case_dir: Path = option(CASES, "where the cases of verdicts are kept")
     act: str = option(
         "propose",

@@ -127,7 +127,8 @@ class RankFacts:
     behind: bool = False
     """Whether it is in a stage that most of its peers have completed once more."""
     unmarked: bool = False
-    """Whether it tells of its collectives alone, and has never made a mark of progress."""
+    """Whether it has never made a mark of progress, and shows by its collectives alone that it goes
+    on; or, in a job that tells nothing at all, by what it takes and moves."""
     apart_before: bool = False
     """Whether it stood in another stage than most of its role before the job stood still, too."""
     dead_seconds: float | None = None
@@ -145,6 +146,11 @@ class RankFacts:
     """How long ago data came in on a connection that it has opened."""
     nccl: tuple[Communicator, ...] = ()
     """What its communicators have open or had last, where a library below its program tells."""
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether what it takes and moves alone shows that it goes on."""
+        return self.unmarked and not (self.collectives or self.inside)
 
     @property
     def computes(self) -> bool:

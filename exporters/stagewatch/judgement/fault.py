@@ -97,6 +97,8 @@ def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
         return tuple(Charge(rank, "node_lost") for rank in lost)
     if not case.sees_all:
         return tuple(Charge(rank, "not_started") for rank in case.never_seen)
+    if case.bare:
+        return tuple(Charge(rank, "missing") for rank in absent) if case.awaits_absent else ()
     if not case.misses:
         return ()
     lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
@@ -180,7 +182,10 @@ def _held_up_by(
         if _most_lack(direct, live, graph):
             return {}
         return {at: (graph.below.get(at, "awaited"), *where) for at, where in direct.items()}
-    return {at: ("awaited_through", *where) for at, where in chosen.items() if len(chosen) == 1}
+    rest = graph.through - graph.waits - chosen.keys()
+    stuck = not rest and all(live[at].stands_alone for at in chosen)
+    named = chosen if len(chosen) == 1 or stuck else {}
+    return {at: ("awaited_through", *where) for at, where in named.items()}
 
 
 def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph) -> bool:

@@ -12,6 +12,7 @@ from stagewatch.judgement.facts import (
     Inside,
     KernelWait,
     RankFacts,
+    RecordState,
     seems_still,
     silent_seconds,
 )
@@ -39,10 +40,12 @@ Labelled = tuple[dict[str, str], float]
 
 FAILURE = "rl_rank_first_failure_timestamp_seconds"
 _HEARD = "rl_rank_tcp_last_receive_age_seconds"
+UP, STILL, AGE = "rl_rank_up", "rl_rank_still_seconds", "rl_rank_progress_age_seconds"
 METRICS = (
-    "rl_rank_up",
+    UP,
+    STILL,
+    AGE,
     "rl_rank_info",
-    "rl_rank_progress_age_seconds",
     "rl_rank_started_timestamp_seconds",
     "rl_rank_expected_seconds",
     "rl_rank_at_work",
@@ -125,6 +128,11 @@ class JobSeries:
     scraped: dict[RankKey, float] = field(default_factory=dict)
     """When those that have failed were looked at, Unix seconds."""
 
+    @property
+    def present(self) -> str:
+        """The metric that each of its ranks has: those that keep a record, if any does."""
+        return UP if self.by[UP] else STILL
+
 
 def _direct(name: str, selector: str) -> str:
     """The same, made of the series themselves, where no rules record it."""
@@ -194,9 +202,11 @@ class Asker:
                 job.by[one.labels["__name__"]].append((one.labels, one.value))
         self._failures(jobs, at)
         self._sums(jobs, at)
-        left = self._left(self._fewer(jobs, at), at)
-        for key, job in jobs.items():
-            job.left = left.get(key, {})
+        fewer = self._fewer(jobs, at)
+        for present in (UP, STILL):
+            left = self._left(present, [key for key in fewer if jobs[key].present == present], at)
+            for key, ranks in left.items():
+                jobs[key].left = ranks
         moments = {key: moment(key[1], job, at, self._limits) for key, job in jobs.items()}
         for key in jobs:
             moments[key] = self._with_before(key, moments[key])
@@ -232,16 +242,21 @@ class Asker:
         if not self._recorded:
             return list(jobs)
         fewer = self._api.query(f"{most} > {record} or {most} unless {record}", at)
-        return sorted({job_key(one.labels) for one in fewer} & jobs.keys())
+        uncounted = {key for key, job in jobs.items() if job.present == STILL}
+        return sorted({job_key(one.labels) for one in fewer} & jobs.keys() | uncounted)
 
-    def _left(self, keys: Collection[JobKey], at: float) -> dict[JobKey, dict[RankKey, Left]]:
-        """Who was scraped lately and is not any more, by job."""
+    def _left(
+        self, present: str, keys: Collection[JobKey], at: float
+    ) -> dict[JobKey, dict[RankKey, Left]]:
+        """Who was scraped lately and is not any more, by job; all that are have the metric
+        `present`."""
         if not keys:
             return {}
         selector, window = chosen(keys), f"{REMEMBERED_SECONDS:.0f}s"
         last = self._api.query(
-            f"max_over_time(timestamp(rl_rank_up{{{selector}}} == 1)[{window}:{_SCRAPES}])"
-            f" unless on (cluster, node, instance, job_id, role, rank) rl_rank_up{{{selector}}}",
+            f"max_over_time(timestamp({present}{{{selector}}} {'== 1' * (present == UP)})"
+            f"[{window}:{_SCRAPES}])"
+            f" unless on (cluster, node, instance, job_id, role, rank) {present}{{{selector}}}",
             at,
         )
         if not last:
@@ -251,7 +266,7 @@ class Asker:
             for one in self._api.query(f"last_over_time(rl_rank_info{{{selector}}}[{window}])", at)
         }
         answers, vanished = self._agents(at)
-        self.blind = bool(vanished)
+        self.blind |= bool(vanished)
         found: dict[JobKey, dict[RankKey, Left]] = defaultdict(dict)
         for one in last:
             key, rank = job_key(one.labels), rank_key(one.labels)
@@ -346,10 +361,12 @@ def _device(labels: Mapping[str, str]) -> Device | None:
 def moment(job_id: str, job: JobSeries, at: float, limits: Limits = DEFAULT) -> Moment:
     """All ranks of a job, out of its series."""
     tables = _Tables(job)
-    live: Counter[str] = Counter(key[0] for key, (_, value) in tables.up.items() if value == 1)
+    live = Counter(key[0] for key in tables.present if tables.lives(key))
     roles: dict[str, _Role] = {}
     ranks = []
-    for key in sorted({*tables.up, *job.left}, key=lambda key: (key[0], _number(key[1]), key[2])):
+    for key in sorted(
+        {*tables.present, *job.left}, key=lambda key: (key[0], _number(key[1]), key[2])
+    ):
         if key[1].isdecimal():
             role = roles.get(key[0])
             if role is None:
@@ -365,6 +382,8 @@ class _Role:
         self.stages = frozenset(stage for stage, one in shown.items() if one.longest_seconds)
         self._gaps = sum(one.gaps for one in shown.values())
         self._shown, self._live, self._limits = shown, live, limits
+        self.bare_seconds = limits.bare_seconds
+        """How long one that keeps no record may be still."""
         self._budgets: dict[tuple[str, bool], float] = {}
 
     def taught(self, stage: str | None) -> bool:
@@ -399,7 +418,11 @@ class _Tables:
         several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
         several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info", _HEARD}
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
-        self.up = self._one["rl_rank_up"]
+        self.present = self._one[job.present]
+        """By rank that is there."""
+        self._recorded = job.present == UP
+        self._untold = not job.by[AGE]
+        """No rank of the job tells anything of itself."""
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
         self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
         self._heard = _by_rank(
@@ -416,24 +439,31 @@ class _Tables:
             job.by["rl_rank_nccl_operation"], job.by["rl_rank_nccl_wait_info"]
         )
 
+    def lives(self, key: RankKey) -> bool:
+        """Whether the rank is there and has not died: none that keeps no record stays when dead."""
+        return key in self.present and not (self._recorded and self.present[key][1] == 0)
+
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
         """What is known of one rank."""
         left = self._job.left.get(key)
-        here = key in self.up
-        gone = not here or self.up[key][1] == 0
+        here = key in self.present
+        gone = not self.lives(key)
         info = self._labels("rl_rank_info", key)
         where = self._labels("rl_rank_stage_open_seconds", key)
-        age = self._value("rl_rank_progress_age_seconds", key)
+        age = self._value(STILL if self._untold else AGE, key)
         failure = self._value(FAILURE, key)
         failed = self._labels(FAILURE, key)
         wait_class = WaitClass.GONE if gone else WaitClass.UNKNOWN
         if not gone and key in self._classes:
             wait_class = _wait_class(self._classes[key][0])
         stage = where.get("stage") or ("idle" if age is not None else None)
+        if self._untold:
+            stage = "init" if self._recorded and here else None
         inside = {} if gone else self._inside(key)
         waited = self._value("rl_rank_storage_wait_seconds", key) or 0.0
         at_work = bool(self._value("rl_rank_at_work", key))
         still = seems_still(wait_class, inside, waited, at_work=at_work)
+        budget = role.budget(stage, still=still) if self._recorded else role.bare_seconds
         return RankFacts(
             job_id=job_id,
             role=key[0],
@@ -445,7 +475,7 @@ class _Tables:
             stage_open_seconds=self._value("rl_rank_stage_open_seconds", key),
             step=_step(self._value("rl_rank_step", key)),
             progress_age_seconds=silent_seconds(age, inside, taught=role.taught(stage)),
-            budget_seconds=None if gone else role.budget(stage, still=still),
+            budget_seconds=None if gone else budget,
             collectives=self._counts("rl_rank_collective_seq", key),
             state="",
             wait_channel="",
@@ -471,7 +501,8 @@ class _Tables:
             node=key[2],
             node_lost=bool(left and left.node_lost),
             behind=self._value("rank:rl_straggler:ratio", key) is not None,
-            unmarked=bool(self._value("rl_rank_unmarked", key)),
+            unmarked=self._untold or bool(self._value("rl_rank_unmarked", key)),
+            record=RecordState.KEPT if self._recorded else RecordState.NONE,
             gpu=info.get("uuid", ""),
             device=None if gone else _device(self._labels("rl_rank_device_state", key)),
             heard_seconds=-self._heard[key][1] if key in self._heard else None,

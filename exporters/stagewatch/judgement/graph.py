@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
@@ -147,6 +147,9 @@ def draw(
             graph.skipped.setdefault(place, group.where)
     _sends(live, graph)
     _kernel_waits(live, graph)
+    for group in groups:
+        for place in sorted(group.one_too_many(graph.waits)):
+            graph.mismatched.setdefault(place, group.where)
     for place, where in awaited.items():
         graph.awaited.setdefault(place, where)
     return graph
@@ -308,8 +311,7 @@ class Group:
         together = self._together()
         graph.together |= together
         odd = self._differing(together) | left_out
-        most_lag = 2 * len(self.lagging) > max(self.size, len(self.members))
-        if most_lag and not not_come and self._all_lag():
+        if self._most(self.lagging) and not not_come and self._all_lag():
             odd |= self.sequence.keys() - self.behind
         if any(self.inside[place].op == "backward" for place in stuck):
             odd |= self.sequence.keys() - self.inside.keys()
@@ -378,10 +380,22 @@ class Group:
     def stepped_past(self) -> set[int]:
         """Who has come to a later step than those inside, if these are most of the group, and so
         past what they are inside of."""
-        most = 2 * len(self.furthest) > max(self.size, len(self.members))
-        last = max(self._steps(self.furthest), default=math.inf) if most else math.inf
+        return self._past if self._most(self.furthest) else set()
+
+    def one_too_many(self, waits: set[int]) -> set[int]:
+        """Those inside, if most of the group have come to a later step without that, and wait for
+        somebody there."""
+        return self.furthest if self._most(self._past) and self._past <= waits else set()
+
+    @property
+    def _past(self) -> set[int]:
+        """Who is in no collective of the group, and at a later step than those inside."""
+        last = max(self._steps(self.furthest), default=math.inf)
         outside = self.behind - self.lagging
         return {place for place in outside if (self._live[place].step or 0) > last}
+
+    def _most(self, places: Collection[int]) -> bool:
+        return 2 * len(places) > max(self.size, len(self.members))
 
     @property
     def where(self) -> Where:

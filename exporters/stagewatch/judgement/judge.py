@@ -159,7 +159,8 @@ class _Job:
             rank.wait_class is WaitClass.STOPPED for rank in case.live
         ):
             return Excuse("suspended")
-        if _idles(case) and not any(other.gone for other in self.cases.values()):
+        idles = _idles(case) and not any(other.gone for other in self.cases.values())
+        if idles or case.may_idle:
             return Excuse("idle")
         return self._for_others(role)
 
@@ -324,7 +325,7 @@ class _Job:
             spared = self.cases.keys() - firm
         else:
             chosen = {role for role in firm if self.stuck[role]}
-            spared = self.cases.keys() - chosen if chosen else set()
+            spared = self.cases.keys() - chosen if chosen or len(self.cases) > 1 else set()
         for role, case in self.cases.items():
             if role in chosen:
                 self.cases[role] = replace(case, nobody="outsider", outside=case.firm_outside)

@@ -43,6 +43,12 @@ class Limits:
         "there the job's other roles may wait for it",
         flag="--limit-still-seconds",
     )
+    bare_seconds: float = option(
+        300.0,
+        "how long all ranks of a job without stage records must have been still before one that "
+        "has gone is told",
+        flag="--limit-bare-seconds",
+    )
     init_seconds: float = option(
         1800.0,
         "least budget of init while the rank does not wait and the job has not shown how long it "

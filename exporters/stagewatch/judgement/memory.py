@@ -1,5 +1,5 @@
 """What must be remembered of a job between two looks: since when it is suspected, when it was
-suspended, who has just died.
+suspended or idle, who has just died.
 
 A course is the same for the same moments: a judge that was started again goes through those of the
 last minutes first, and then says what it would have said.
@@ -68,6 +68,7 @@ class _Role:
 
     since: float | None = None
     suspended: float = 0.0
+    idled: float = 0.0
     worked: float = 0.0
 
 
@@ -137,6 +138,8 @@ class Course:
             role.since = None
         elif role.since is None:
             role.since = moment.time
+        if verdict.excuse is not None and verdict.excuse.kind == "idle":
+            role.idled = moment.time
         if works(verdict, moment.ranks):
             role.worked = moment.time
         patience = patience_seconds(
@@ -147,8 +150,8 @@ class Course:
             limits=self._limits,
         )
         ages = [rank.progress_age_seconds for rank in verdict.case.live if rank.overdue]
-        since_suspended = moment.time - role.suspended
-        silent = min((*(age for age in ages if age is not None), since_suspended))
+        since_rest = moment.time - max(role.suspended, role.idled)
+        silent = min((*(age for age in ages if age is not None), since_rest))
         lasts = role.since is not None and moment.time - role.since >= LASTING_SECONDS
         return State(
             verdict,

@@ -138,6 +138,8 @@ def _absence(case: Case) -> str:
         never = meaning(first, several=len(culprits) > 1)
         return f"{_still(case.live)}: {doing(case.live)}; {numbers(culprits)} {never}"
     left = departed(case.absent_long)
+    if case.bare:
+        return f"{_still(case.live)}: {doing(case.live)}; {left}, and they may wait for that"
     if not first.outlasts:
         does = f"{doing(case.live)}, {groups(case.live)}"
         return f"{_still(case.live)}: {does}; they wait for others, but {left}"

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 
+from stagewatch import runbooks
 from stagewatch.act import collector as act
 from stagewatch.act import forms, owner
 from stagewatch.agent import AgentCommand
@@ -20,7 +21,7 @@ JSON = "application/json"
 
 
 def _specs() -> tuple[CollectorSpec[JudgeContext], ...]:
-    return collector.SPEC, slowness.SPEC, act.SPEC, owner.SPEC
+    return collector.SPEC, slowness.SPEC, act.SPEC, owner.SPEC, runbooks.SPEC
 
 
 def _jobs(context: JudgeContext) -> tuple[str, bytes]:
@@ -32,7 +33,7 @@ def _jobs(context: JudgeContext) -> tuple[str, bytes]:
 
 
 def _routes(context: JudgeContext) -> Mapping[str, Route]:
-    return {"/api/v1/jobs": lambda: _jobs(context)}
+    return {"/api/v1/jobs": lambda: _jobs(context), runbooks.PATH: runbooks.index}
 
 
 def _lookups(context: JudgeContext) -> Mapping[str, Lookup]:
@@ -48,7 +49,7 @@ def _lookups(context: JudgeContext) -> Mapping[str, Lookup]:
         mine = [one for one in context.standing if one.node == name]
         return JSON, json.dumps(forms.nvrx(mine, time.time())).encode()
 
-    return {"/api/v1/jobs/": case, "/api/v1/nodes/": node}
+    return {"/api/v1/jobs/": case, "/api/v1/nodes/": node, runbooks.PATH: runbooks.page}
 
 
 COMMAND = AgentCommand(

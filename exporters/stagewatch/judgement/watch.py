@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 from stagewatch.judgement.from_prometheus import (
+    STILL,
     SUMS,
     Asker,
     JobKey,
@@ -159,7 +161,8 @@ class Watch:
 
     def _troubled(self, at: float, among: Collection[JobKey] = ()) -> list[JobKey]:
         """The jobs with a rank that is overdue, has died, is stopped or held, or has announced a
-        pause: of others nothing more is asked."""
+        pause, and those that tell nothing, stand still and are not all there: of others nothing
+        more is asked."""
         of = chosen(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
@@ -181,8 +184,26 @@ class Watch:
             and job_key(one.labels) not in sure
             and (not self._sums.live or _role(one) in self._sums.live)
         }
-        found = sure | self._overdue(perhaps, at)
+        found = sure | self._overdue(perhaps, at) | self._untold(of, at)
         return sorted(found.intersection(among) if among else found)
+
+    def _untold(self, of: str, at: float) -> set[JobKey]:
+        """Jobs that tell nothing, all of whose ranks stand still, fewer than their world counts."""
+        still, job = f"{STILL}{{{of}}}", "by (cluster, job_id)"
+        standing = self._api.query(
+            f"count {job} ({still}) unless on (cluster, job_id) {SUMS['gaps']}{{{of}}}"
+            f" unless on (cluster, job_id) {still} <= {self._limits.still_seconds:g}",
+            at,
+        )
+        if not standing:
+            return set()
+        here = {job_key(one.labels): one.value for one in standing}
+        worlds = f"group by (cluster, job_id, world_size) (rl_rank_info{{{chosen(here)}}})"
+        sizes = [
+            (job_key(one.labels), one.labels.get("world_size", ""))
+            for one in self._api.query(worlds, at)
+        ]
+        return {key for key, size in sizes if size.isdecimal() and int(size) > here.get(key, inf)}
 
     def _least_budget(self, role: Role) -> float:
         """Of any stage that the role has been in."""

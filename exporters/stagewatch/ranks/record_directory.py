@@ -45,6 +45,10 @@ from stagewatch.record import FILE_SIZE, VERSION
 
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
+MAX_LISTED = 4 * MAX_ENTRIES
+"""Most that are listed: beyond the others, for files that a living process holds the lock of."""
+MAX_LOCKS = 65_536
+"""Most locks of the machine that are looked at."""
 MAX_RECORDS_PER_USER = 256
 """So that one user's files cannot crowd out another's ranks."""
 QUOTA_BYTES = MAX_RECORDS_PER_USER * FILE_SIZE
@@ -169,7 +173,7 @@ class RecordDirectory:
         `SourceError` where it cannot be listed.
         """
         self.skipped.clear()
-        names = self._private_names()
+        names: dict[str, int] = dict.fromkeys(self._private_names(), 0)
         try:
             names |= self._names()
         except NoData:
@@ -177,10 +181,11 @@ class RecordDirectory:
                 raise  # else it was removed, but a rank that has mapped its record writes on
         for name, entry in self._open.items():
             entry.removed = name not in names
-        self._done &= names
-        for name in self._turned_away.keys() - names:
+        self._done &= names.keys()
+        for name in self._turned_away.keys() - names.keys():
             del self._turned_away[name]
-        self._admit(names - self._open.keys() - self._done)
+        closed = names.keys() - self._open.keys() - self._done
+        self._admit({name: names[name] for name in closed})
         looks = [self._look(name) for name in list(self._open)]
         self.skipped.update(refusal.reason for refusal in self._turned_away.values())
         if self._done:
@@ -221,11 +226,22 @@ class RecordDirectory:
         Any user may write there, and so keep others from making a record.
         """
         used: Counter[int] = Counter()
-        with contextlib.suppress(OSError), os.scandir(self._directory) as entries:
+        with (
+            contextlib.suppress(OSError),
+            _opened_directory(self._directory) as directory,
+            os.scandir(self._directory) as entries,
+        ):
+            here = mount_id(directory)
             for entry in itertools.islice(entries, MAX_QUOTA_ENTRIES):
                 with contextlib.suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    used[status.st_uid] += max(status.st_blocks * 512, BYTES_OF_A_FILE)
+                    fd = pin(Path(entry.name), dir_fd=directory)
+                    try:
+                        if mount_id(fd) == here:  # another's file system might not answer
+                            status = os.fstat(fd)
+                            size = max(status.st_blocks * 512, BYTES_OF_A_FILE)
+                            used[status.st_uid] += size
+                    finally:
+                        os.close(fd)
         return {uid: size for uid, size in used.items() if size > QUOTA_BYTES}
 
     def close(self) -> None:
@@ -234,16 +250,20 @@ class RecordDirectory:
             os.close(entry.fd)
         self._open.clear()
 
-    def _names(self) -> set[str]:
-        names: set[str] = set()
+    def _names(self) -> dict[str, int]:
+        """The files by name, with their inodes."""
+        names: dict[str, int] = {}
+        held: dict[int, int] = {}
         try:
             with os.scandir(self._directory) as entries:
-                for number, entry in enumerate(entries):
-                    if number >= MAX_ENTRIES:
+                for number, entry in enumerate(itertools.islice(entries, MAX_LISTED)):
+                    if number == MAX_ENTRIES:
                         self.skipped["too_many"] += 1
-                        break
+                        held = locks()
+                    if number >= MAX_ENTRIES and entry.inode() not in held:
+                        continue
                     if _NAME.fullmatch(entry.name):
-                        names.add(entry.name)
+                        names[entry.name] = entry.inode()
                     elif not NCCL_NAME.fullmatch(entry.name):
                         self.skipped["name"] += 1
         except FileNotFoundError as error:
@@ -272,23 +292,26 @@ class RecordDirectory:
         owner of a private one cannot lead elsewhere."""
         path = self._directory / name
         if path.parent == self._directory:
-            fd = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
+            with _opened_directory(self._directory) as fd:
                 yield fd, Path(name)
-            finally:
-                os.close(fd)
         else:
             with pinned(path.parent) as fd:
                 yield fd, Path(path.name)
 
-    def _admit(self, names: set[str]) -> None:
-        """Open what may be records: new files first, then those that have waited longest."""
+    def _admit(self, names: dict[str, int]) -> None:
+        """Open what may be records: new files first, then those that have waited longest.
+
+        Of many, those first that living processes hold the locks of, of each user as many.
+        """
         now = self._clock()
         users = Counter(entry.uid for entry in self._open.values())
         full: set[int | None] = set()
         before = {name: self._turned_away.get(name) for name in names}
         due = [name for name, last in before.items() if last is None or now - last.at >= last.wait]
         due.sort(key=lambda name: (last.at if (last := before[name]) else 0.0, name))
+        if len(due) > ADMITTED_AT_LEAST:
+            places = self._places_of_writers(due, names)
+            due.sort(key=lambda name: places.get(name, MAX_LISTED))
         began = self._clock()
         for done, name in enumerate(due):
             if done >= ADMITTED_AT_LEAST and self._clock() - began > ADMISSION_SECONDS:
@@ -315,6 +338,18 @@ class RecordDirectory:
             self._turned_away.pop(name, None)
             users[entry.uid] += 1
             self._open[name] = entry
+
+    def _places_of_writers(self, due: list[str], inodes: dict[str, int]) -> dict[str, int]:
+        """Of each file that a process holds the lock of, how many of its user's come before it."""
+        held = locks()
+        before: Counter[int | None] = Counter()
+        places = {}
+        for name in due:
+            if (pid := held.get(inodes[name])) is not None:
+                user = self._proc.uid(pid)
+                places[name] = before[user]
+                before[user] += 1
+        return places
 
     def _make_room(self, uid: int, users: Counter[int]) -> bool:
         """Whether there is a place for a record of this user.
@@ -443,6 +478,15 @@ class RecordDirectory:
         return kept
 
 
+@contextlib.contextmanager
+def _opened_directory(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def open_inside(directory: int, file: Path) -> int | str:
     """A descriptor of a plain file of a directory, or the reason why it is none to be read.
 
@@ -499,6 +543,18 @@ def life_of(record: RankRecord, fd: int, owner: int, proc: Procfs) -> tuple[Life
     if user is not None and user != owner:
         raise WrongOwner(f"process {pid} belongs to user {user}, the record to {owner}")
     return Life.ALIVE, pid
+
+
+def locks(file: Path = Path("/proc/locks")) -> dict[int, int]:
+    """The process that holds the lock for writing of each inode, whichever file system that is of;
+    see proc_locks(5)."""
+    found = {}
+    with contextlib.suppress(OSError), file.open() as lines:
+        for line in itertools.islice(lines, MAX_LOCKS):
+            fields = line.split()
+            if fields[1:4] == ["POSIX", "ADVISORY", "WRITE"]:
+                found[int(fields[5].rpartition(":")[2])] = int(fields[4])
+    return found
 
 
 def _is_running(record: RankRecord, proc: Procfs) -> bool:

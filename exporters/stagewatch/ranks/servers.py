@@ -24,12 +24,15 @@ from stagewatch.ranks.waits.naming import called, shortened
 from stagewatch.ranks.waits.tcp import Address, Table, is_loopback, local, remote
 
 LOOK_SECONDS = 5.0
+CALLS_SECONDS = 10.0
+"""Between looks at what servers call, which takes their descriptors and a dump of sockets."""
 USED_SECONDS = 30.0
 """A rank still wants a server that it was connected to so shortly before its last progress."""
 KEPT_SECONDS = 900.0
 """After a server was last called."""
 BURST_SECONDS = 2.0
 """What searches of all processes may take before they are rationed to `MAX_SHARE` of the time."""
+MAX_ACCEPTED = 65_536
 MAX_ADDRESSES = 256
 """Called addresses that are remembered."""
 
@@ -71,8 +74,10 @@ class Servers:
         self._proc = proc
         self._files = files
         self._clock = clock
-        self._due = clock()
+        self._due = self._calls_due = clock()
         self._spent = 0.0
+        self._accepted: set[int] = set()
+        """Sockets of servers that are no calls of theirs."""
         self._known: dict[Place, Server | None] = {}
         """`None` where nobody listens, or a rank, or who cannot be seen."""
 
@@ -83,6 +88,8 @@ class Servers:
             return
         self._due = now + LOOK_SECONDS
         families = self._families.look()
+        if not families.members or len(self._accepted) > MAX_ACCEPTED:
+            self._accepted.clear()
         if not families.members:
             self._known.clear()
             return
@@ -124,9 +131,11 @@ class Servers:
             for place, server in self._known.items()
             if server is not None and (pids := self._proc.running(server.holders))
         }
-        held = self._files.read("sockets", set().union(*running.values()))
-        for pid, place in self._called_by(held, ranks):
-            calls[place].add(pid)
+        if now >= self._calls_due:
+            self._calls_due = now + CALLS_SECONDS
+            held = self._files.read("sockets", set().union(*running.values()))
+            for pid, place in self._called_by(held, ranks):
+                calls[place].add(pid)
         new = {one for one in calls if one not in running and self._known.get(one, one) is not None}
         self._spent = max(0.0, self._spent - LOOK_SECONDS * MAX_SHARE)
         if new and self._spent < BURST_SECONDS:
@@ -154,11 +163,17 @@ class Servers:
     def _called_by(self, held: Held, ranks: Collection[Address]) -> Iterator[tuple[int, Place]]:
         """Whom processes are connected to, given the sockets that they hold."""
         pids = {int(inode): pid for pid, mine in held.items() for inode in (mine or b"").split()}
+        for inode in self._accepted & pids.keys():
+            del pids[inode]
         for namespace, sockets in self._sockets.every(pids.__contains__).items() if pids else ():
             of: defaultdict[int, list[TcpSocket]] = defaultdict(list)
             for one in sockets:
                 of[pids[one.inode]].append(one)
             for pid, mine in of.items():
+                listening = {one.local_port for one in mine if one.state == "listen"}
+                for one in mine:
+                    if one.state != "listen" and one.local_port in listening:
+                        self._accepted.add(one.inode)
                 for at in _called(mine, ranks):
                     yield pid, (namespace, at)
 

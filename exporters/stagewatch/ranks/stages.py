@@ -8,12 +8,14 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from statistics import median
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Metric, Samples, counter, gauge, histogram
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, SHOWN_SECONDS
+from stagewatch.ranks.node_sums import add_node_sums
 from stagewatch.ranks.own_work import OwnWork
 from stagewatch.ranks.rations import Rations
 from stagewatch.ranks.records import Calls, Life, RankRecord, StageTotals
@@ -31,6 +33,8 @@ INSIDE_AFTER_SECONDS = 1.0
 """Shorter collectives show no series: those of a healthy job would come and go all the time."""
 STEP_AFTER_SECONDS = 10.0
 """Nor do shorter steps."""
+SLOW_AFTER_SECONDS = 2.0
+"""Nor is it shown how often a stage was completed that has just been opened."""
 MAX_EXPECTED_SECONDS = 86_400.0
 """Longest pause that a trainer may announce."""
 MAX_NAMES = 128
@@ -194,16 +198,33 @@ LAST = gauge(
     "completed since the look before, if there were several.",
     RANK_STAGE_LABELS,
 )
-COMPLETIONS = counter(
-    "rl_rank_stage_completions_total",
-    "How often the rank has completed the stage: one that is behind its peers has done so less.",
+OPEN_COMPLETIONS = gauge(
+    "rl_rank_stage_open_completions",
+    "How often the rank has completed its innermost open stage, once that has been open for 2 s: "
+    "one that is behind its peers has done so less. Absent before the first time.",
     RANK_STAGE_LABELS,
 )
+COMPLETIONS = gauge(
+    "rl_stage_completions",
+    "How often the ranks of the role on this node have completed the stage, as their median.",
+    STAGE_LABELS,
+)
+COMPLETERS = gauge(
+    "rl_stage_completed_ranks",
+    "Ranks of the role on this node that have completed the stage.",
+    STAGE_LABELS,
+)
 COMPLETED_AGE = gauge(
-    "rl_rank_stage_completed_age_seconds",
-    "Time since the rank last completed the stage, as far as the agent saw it: whoever "
-    "of its peers has begun the stage since then is not behind it.",
-    RANK_STAGE_LABELS,
+    "rl_stage_completed_age_seconds",
+    "Time since ranks of the role on this node last completed the stage, as far as the agent saw "
+    "it, as their median: whoever of their peers has begun the stage since then is not behind.",
+    STAGE_LABELS,
+)
+CHECKPOINT_AGE = gauge(
+    "rl_checkpoint_completed_age_seconds",
+    "Time since a rank of the role on this node last completed the stage checkpoint, as far as the "
+    "agent saw it.",
+    ("job_id", "role"),
 )
 JOB = gauge(
     "rl_job_info",
@@ -228,9 +249,11 @@ class StagesCollector(Collector):
         ranks: RankDirectory,
         *,
         boot_clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._ranks = ranks
         self._boot_clock = boot_clock
+        self._clock = clock
         self._last: dict[str, RankRecord] = {}
         self._retired: dict[tuple[str, str], Totals] = {}
         self._last_durations = LastDurations()
@@ -252,6 +275,7 @@ class StagesCollector(Collector):
         for record in shown:
             _current(out, record, now, self._names)
         _jobs(out, shown)
+        add_node_sums(out, shown, now, self._clock())
         self._last_durations.add(out, shown, now)
         self._own_work.add(out, shown, now)
         _totals(out, sums)
@@ -372,7 +396,7 @@ class Totals:
 
 
 class LastDurations:
-    """How often each rank has completed a stage, and how long the last time took.
+    """How often ranks have completed a stage, and how long the last time took each.
 
     Told from the growth of a record's totals between two looks.
     """
@@ -386,7 +410,10 @@ class LastDurations:
         `now` is a time of the clock that counts suspend.
         """
         looks: dict[str, dict[str, _Completed]] = {}
+        completions: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+        ages: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
         for record in records:
+            open_ = record.open
             before = self._looks.get(record.name)
             looks[record.name] = stages = {}
             for stage, totals in record.totals.items():
@@ -397,10 +424,21 @@ class LastDurations:
                     when = None if before is None else now
                 stages[stage] = count, seconds, last, when
                 if count:
-                    key = (record.job_id, record.role, record.rank, stage)
-                    out.add(LAST, last, *key)
-                    out.add(COMPLETIONS, count, *key)
-                    out.add(COMPLETED_AGE, None if when is None else now - when, *key)
+                    rank = record.job_id, record.role, record.rank, stage
+                    role = record.job_id, record.role, stage
+                    out.add(LAST, last, *rank)
+                    completions[role].append(count)
+                    if when is not None:
+                        ages[role].append(now - when)
+                    if open_ and open_.stage == stage and now - open_.started >= SLOW_AFTER_SECONDS:
+                        out.add(OPEN_COMPLETIONS, count, *rank)
+        for role, counts in completions.items():
+            out.add(COMPLETIONS, median(counts), *role)
+            out.add(COMPLETERS, len(counts), *role)
+        for role, of_ranks in ages.items():
+            out.add(COMPLETED_AGE, median(of_ranks), *role)
+            if role[-1] == "checkpoint":
+                out.add(CHECKPOINT_AGE, min(of_ranks), *role[:-1])
         self._looks = looks
 
 

@@ -38,7 +38,8 @@ AT_WORK = gauge(
 )
 STILL = gauge(
     "rl_rank_still_seconds",
-    "Of a rank without a stage record: time since it was last seen at work or to start a process.",
+    "Of a rank that has told nothing of itself, with a stage record or without one: time since it "
+    "was last seen at work or to start a process.",
     RANK_LABELS,
 )
 
@@ -106,7 +107,7 @@ class WorkCollector(Collector):
         if not look.families.members:
             raise NoData("no rank on this node")
         now = self._clock()
-        recorded = {rank.key for rank in self._ranks() if rank.record is not None}
+        tell = {rank.key for rank in self._ranks() if rank.record and rank.record.progress}
         connections = self._connections()
         known, self._known = self._known, {}
         out = Samples(denied=look.denied)
@@ -122,7 +123,7 @@ class WorkCollector(Collector):
                 out.add(AT_WORK, 1, *key, name)
             if started or (by and _goes_on(rank)):
                 rank.alive = now
-            if key not in recorded and pids[0] in look.by_pid:
+            if key not in tell and pids[0] in look.by_pid:
                 out.add(STILL, now - rank.alive, *key)
         return out
 

@@ -41,15 +41,19 @@ def build(directory: Path) -> Path:
 class FaultFs:
     """One mounted instance.  Ends, and is unmounted, with this process however it ends."""
 
-    def __init__(self, program: Path, directory: Path, point: Path | None = None) -> None:
+    def __init__(
+        self, program: Path, directory: Path, point: Path | None = None, *, others: bool = False
+    ) -> None:
+        """`others`: whether users beside its own reach it, which root may decide."""
         directory.mkdir(parents=True, exist_ok=True)
         self.mount = point or directory / "mnt"
         self.mount.mkdir(exist_ok=True)
         self.control = directory / "control"
         self.ok()
         self._children = Children()
+        options = "auto_unmount,allow_other" if others else "auto_unmount"
         self._server = self._children.start(
-            [str(program), str(self.control), "-f", "-o", "auto_unmount", str(self.mount)],
+            [str(program), str(self.control), "-f", "-o", options, str(self.mount)],
             log=directory / "faultfs.log",
         )
         try:

@@ -145,16 +145,21 @@ def spare_rows(nvml: Any, gpu: Any) -> Readings:
 
 
 def nvlinks(nvml: Any, gpu: Any) -> Readings:
+    links_up = 0
     for link in range(MAX_NVLINKS):
         try:
             up = nvml.nvmlDeviceGetNvLinkState(gpu, link)
         except nvml.NVMLError_InvalidArgument:
-            return  # past this GPU's last link
+            if link == 0:
+                return
+            break  # past this GPU's last link
         except nvml.NVMLError_NotSupported:
             if link == 0:
                 raise
             continue  # a link that this board does not wire up
         yield Reading.NVLINK_UP.key(link), up
+        links_up += up
+    yield Reading.NVLINKS_UP.key(), links_up
 
 
 _FABRIC_HEALTH = (  # NVML_GPU_FABRIC_HEALTH_MASK_*: two bits each, 1 true, 2 false
