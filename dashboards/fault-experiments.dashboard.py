@@ -32,23 +32,6 @@ dashboard = draw.board(
                 unit="s",
             ),
             draw.stat(
-                "Detected",
-                "Alerts that fire.",
-                'count(ALERTS{CLUSTER, alertstate="firing", notify=""}) or vector(0)',
-                thresholds=draw.ANY_IS_AMBER,
-            ),
-            draw.stat(
-                "Jobs stalled",
-                "Jobs of which every live rank is without progress.",
-                "count(count by (cluster, job_id) (job:rl_stall:active{CLUSTER})) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
-            ),
-            draw.stat(
-                "Ranks alive",
-                "Ranks whose process lives.",
-                "sum(rl_rank_up{NODE})",
-            ),
-            draw.stat(
                 "Agents that answer",
                 "Share of the scrapes of node agents that succeed.",
                 'avg(up{NODE, job="stagewatch"})',
@@ -150,15 +133,6 @@ dashboard = draw.board(
                 "{{node}}",
                 unit="percentunit",
                 maximum=1,
-            ),
-            draw.state_timeline(
-                "Agents",
-                "A node that is silent has no data until it is back.",
-                draw.worst('max by (node) (up{NODE, job="stagewatch"})', least=True),
-                "{{node}}",
-                mappings=draw.mapping({"0": ("silent", draw.RED), "1": ("answers", draw.GREEN)}),
-                width=12,
-                rows=8,
             ),
             draw.table(
                 "Markers that are open",

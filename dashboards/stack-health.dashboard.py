@@ -104,15 +104,6 @@ dashboard = draw.board(
                 unit="bytes",
                 width=8,
             ),
-            draw.timeseries(
-                "Samples per scrape",
-                "How much each agent exports.",
-                draw.worst(
-                    'max by (job, node) (scrape_samples_scraped{CLUSTER, job=~"stagewatch.*"})'
-                ),
-                "{{job}} {{node}}",
-                width=8,
-            ),
             draw.table(
                 "Versions",
                 "What runs where.",
@@ -181,13 +172,6 @@ dashboard = draw.board(
                     ),
                 ],
                 unit="cps",
-                width=8,
-            ),
-            draw.timeseries(
-                "Series in Prometheus",
-                "In its head block.",
-                "sum(prometheus_tsdb_head_series)",
-                "series",
                 width=8,
             ),
         ),

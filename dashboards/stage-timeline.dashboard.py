@@ -150,14 +150,6 @@ dashboard = draw.board(
                 unit="s",
                 log=True,
             ),
-            draw.timeseries(
-                "Completed stages",
-                "Per second, over all ranks.",
-                "sum by (role, stage)"
-                " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
-                "{{role}} {{stage}}",
-                unit="cps",
-            ),
         ),
         draw.section(
             "Failures",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
-from stagewatch.core.collector import AnySpec
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import (
     PREFIX,
     Setting,
@@ -31,7 +31,7 @@ from stagewatch.core.config import (
 from stagewatch.core.context import AgentOptions, Context, Lookup, Route
 from stagewatch.core.runner import Job, Runner
 from stagewatch.web.agent_server import AgentServer
-from stagewatch.web.facts import NO_SOURCES, PageSources
+from stagewatch.web.facts import Judged
 
 log = logging.getLogger(__name__)
 
@@ -74,15 +74,15 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     """The subcommand, and the table in the configuration file."""
     help: str
     options: type[OptionsT]
-    specs: Callable[[], tuple[AnySpec[ContextT], ...]]
+    specs: Callable[[], tuple[CollectorSpec[ContextT], ...]]
     context: Callable[[OptionsT], ContextT]
     routes: Callable[[ContextT], Mapping[str, Route]] = lambda context: {}
     lookups: Callable[[ContextT], Mapping[str, Lookup]] = lambda context: {}
     """Pages by the path before the last slash, slash included."""
     warnings: Callable[[OptionsT], Iterable[str]] = lambda options: ()
     """What `check-config` has to say of this machine."""
-    sources: Callable[[ContextT], PageSources] = lambda context: NO_SOURCES
-    """What the status page tells beyond the series."""
+    judged: Callable[[ContextT], Judged | None] = lambda context: None
+    """What the status page says of jobs."""
     env: str = PREFIX
     """What the variables of its own options begin with."""
 
@@ -142,7 +142,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
             record_dir=options.records(),
             routes=self.routes(context),
             lookups=self.lookups(context),
-            sources=self.sources(context),
+            judged=self.judged(context),
             web_config=options.web_config,
         )
         runner.start()

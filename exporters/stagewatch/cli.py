@@ -123,7 +123,7 @@ _COMMANDS = {
     ),
     "whatif": (
         "stagewatch.whatif.command",
-        "say where a job's step went, and what it were worth to mend each cause",
+        "say where the time of a job's steps went, and what mending each cause is worth",
     ),
     "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
     "qualify": (
@@ -132,7 +132,7 @@ _COMMANDS = {
     ),
     "lemons": (
         "stagewatch.lemons.command",
-        "say which nodes and GPUs interrupt jobs more often than chance tells",
+        "say which nodes and GPUs interrupt jobs more often than chance explains",
     ),
     "checkpoint": (
         "stagewatch.checkpoint.command",
@@ -140,7 +140,7 @@ _COMMANDS = {
     ),
     "act": (
         "stagewatch.act.command",
-        "hand the proof of a verdict to whoever repairs a node; take a node out, and undo that",
+        "hand the proof of a verdict to those who repair nodes; take a node out, and undo that",
     ),
     "demo": ("stagewatch.demo.command", "watch a real job hang and the stack name the culprit"),
     "fault": (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from stagewatch.agent import AgentCommand
 from stagewatch.clock import collector as clock
-from stagewatch.core.collector import AnySpec
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.context import Route
 from stagewatch.core.errors import SourceError
 from stagewatch.core.privileges import capabilities
@@ -43,16 +43,12 @@ from stagewatch.ranks.waits.look import Waits
 from stagewatch.slurm.node_jobs import SlurmCgroups
 from stagewatch.storage import canary, checkpoints, io, nfs
 from stagewatch.web.events import events_page
-from stagewatch.web.facts import PageSources
-from stagewatch.web.strips import Strips
 
 
-def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
+def collector_specs() -> tuple[CollectorSpec[NodeContext], ...]:
     """Every collector of the node agent, in the order of the exposition."""
     return (
-        gpu.SPEC.built(
-            lambda options, node: gpu.collector(options, node.xids, node.gpus, node.gpu_history)
-        ),
+        gpu.SPEC.built(lambda options, node: gpu.collector(options, node.xids, node.gpus)),
         gpu_jobs.SPEC.built(
             lambda options, node: gpu_jobs.GpuJobsCollector(
                 node.gpus,
@@ -138,10 +134,6 @@ def _warnings(options: NodeOptions) -> Iterator[str]:
             yield denied(count)
 
 
-def _sources(context: NodeContext) -> PageSources:
-    return PageSources(context.findings.latest, Strips(context.ranks), context.gpu_history)
-
-
 COMMAND = AgentCommand(
     name="node",
     help="The agent of one GPU node: collects in the background and serves /metrics and a status "
@@ -151,5 +143,5 @@ COMMAND = AgentCommand(
     context=node_context,
     routes=_routes,
     warnings=_warnings,
-    sources=_sources,
+    judged=lambda context: context.findings.latest,
 )

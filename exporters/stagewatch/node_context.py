@@ -15,7 +15,6 @@ from stagewatch.core.context import AgentOptions
 from stagewatch.core.findings import Findings
 from stagewatch.core.privileges.keeper import Keeper, keep
 from stagewatch.gpu.directory import GpuDirectory
-from stagewatch.gpu.history import GpuHistory
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.guarded import GuardedFiles, reader
 from stagewatch.host.procfs import Procfs
@@ -84,7 +83,6 @@ class NodeContext:
     xids: XidLedger = field(default_factory=XidLedger)
     findings: Findings = field(default_factory=Findings)
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
-    gpu_history: GpuHistory = field(default_factory=GpuHistory)
     helper: Helper = field(default_factory=Helper)
     keeper: Keeper | None = None
     """What has taken over this agent's privileges, if it had any."""

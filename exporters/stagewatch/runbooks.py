@@ -98,7 +98,7 @@ class RunbooksCollector(Collector):
         return self._samples
 
 
-SPEC: CollectorSpec[NoOptions, JudgeContext] = CollectorSpec(
+SPEC: CollectorSpec[JudgeContext] = CollectorSpec(
     name="runbooks",
     help="where this judge serves the runbooks of alerts",
     interval=60,

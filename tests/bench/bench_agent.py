@@ -155,7 +155,7 @@ def _viewers(pid: int, port: int) -> None:
     """What browsers that look at the status page add to the CPU of the agent and its children.
 
     Windows with and without them follow one another in pairs, in random order; after the viewers
-    have come or gone a time that does not count, since the first look makes ten minutes of strips.
+    have come or gone comes a time that does not count: the first look loads the templates.
     """
     family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     added = []

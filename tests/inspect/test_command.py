@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -163,17 +162,6 @@ def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Pat
     assert done.stderr == (
         f"stagewatch: STAGEWATCH_DIR = {str(absent)!r}: must be a directory that exists\n"
     )
-
-
-def test_it_looks_again_and_again_where_it_is_to_watch(inspect: Inspect) -> None:
-    command = [sys.executable, "-m", "stagewatch.cli", "inspect", inspect.job_id, "--json"]
-    command += ["--watch", "100ms", "--record-dir", str(inspect.record_dir)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
-        assert watching.stdout is not None
-        looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
-        watching.send_signal(signal.SIGINT)
-        assert watching.wait(60) == 130
-    assert [look["cases"] for look in looks] == [[], []]
 
 
 def test_a_rank_without_a_record_is_shown_by_its_environment(

@@ -75,8 +75,8 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str, status: int =
 def test_job_540_is_explained_step_by_step(explain: Explain) -> None:
     said = explain(case(EARLY, 60, cluster="prod-1"))
     assert said.startswith(
-        "Job 540 of cluster prod-1 as of 2023-11-14 22:14:20 UTC, moment 5 of 5, 1 min after the "
-        "first.\n"
+        "Job 540 of cluster prod-1 as of 2023-11-14 22:14:20 UTC, the last of 5 moments, 1 min "
+        "after the first.\n"
     )
     ranks, waits, decision = said.split("\n\n")[1:]
     assert ranks.splitlines()[7].split() == [
@@ -104,15 +104,6 @@ def test_job_540_is_explained_step_by_step(explain: Explain) -> None:
         "s at step 220; it left the loop early; 7 ranks wait for it, spinning, in all_reduce of "
         "world",
     ]
-
-
-def test_it_is_explained_as_of_an_earlier_moment(explain: Explain) -> None:
-    said = explain(case(EARLY, 60), "--at", "20")
-    assert "moment 2 of 5, 15 s after the first" in said
-    assert "Is somebody woken?  Not yet." in said
-    assert "for 15 s; 30 s must pass" in said
-    assert explain(case(EARLY, 60), "--at", str(BEGAN + 20)) == said
-    assert explain(case(EARLY, 60), "--at", "last") == explain(case(EARLY, 60))
 
 
 def test_a_role_that_gives_way_says_to_whom_and_why(explain: Explain) -> None:
@@ -153,7 +144,7 @@ def test_sentences_fit_the_terminal() -> None:
     one = case(ranks_of("left-the-loop-beside-a-livelock"), 60)
     states = one.states()
     waits = waits_of([state.verdict for state in states])
-    said = text(one, one, states, waits, colour=False, width=72)
+    said = text(one, states, waits, colour=False, width=72)
     _, rest = said.split("WHO WAITS FOR WHOM")
     assert max(map(len, rest.splitlines())) <= 72
 
@@ -224,15 +215,6 @@ def test_a_file_that_is_not_there_and_a_place_that_cannot_be_written(
     assert "Is a directory" in complaint(capsys, str(tmp_path))
     (tmp_path / "f").write_bytes(packed(as_json(case(EARLY))))
     assert "cannot write" in complaint(capsys, str(tmp_path / "f"), "--svg", str(tmp_path))
-
-
-def test_a_time_that_is_none_is_one_line_and_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "f").write_bytes(packed(as_json(case(EARLY))))
-    for at in ("first", "-3", "1e400"):
-        said = complaint(capsys, str(tmp_path / "f"), f"--at={at}", status=2)
-        assert "must be last, or seconds" in said
 
 
 def test_a_case_is_judged_by_the_limits_of_its_site(tmp_path: Path) -> None:

@@ -19,4 +19,4 @@ def test_the_table_marks_who_is_overdue_and_colours_who_is_named() -> None:
     coloured = table(ranks, judge(ranks), colour=True).splitlines()
     assert coloured[0].startswith("\033[1mJOB")
     assert [line.startswith("\033[31m") for line in coloured[1:5]] == [False, True, False, False]
-    assert coloured[-1].startswith("\033[1;31mjob 540")
+    assert coloured[-1].startswith("\033[1m\033[31mjob 540")

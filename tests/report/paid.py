@@ -1,5 +1,5 @@
-"""A history of the goodput ledger: two days of October 2026 on 24 GPUs, with a gap, and two hours
-of September.  What each GPU did is a function of time, which tests add up by themselves."""
+"""A history of the goodput ledger: two days of October 2026 on 24 GPUs, with a gap.  What each GPU
+did is a function of time, which tests add up by themselves."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ FIRST_END, STALL, STALL_END = T + 44 * HOUR, T + 27 * HOUR, T + 28 * HOUR
 CRASHED = T + 20 * HOUR
 AT_RISK, AT_RISK_CRASHED = 12000.0, 9000.0
 """GPU-seconds since the last checkpoint, at the two failures."""
-
-SEPTEMBER = datetime(2026, 9, 9, tzinfo=timezone.utc).timestamp()
-"""The rules were evaluated every 30 s then, for two hours."""
 
 CLUSTER = "east"
 Owner = tuple[str, str, str, str, str]
@@ -83,26 +80,8 @@ def evaluations() -> Iterator[float]:
         at += STEP
 
 
-def paid(hostile: str = "") -> list[Past]:
-    """September, and October with its verdicts, alerts, nodes and energy."""
-    return [_september(), _october(hostile)]
-
-
-def _september() -> Past:
-    past = Past(SEPTEMBER + 30, SEPTEMBER + 2 * HOUR, step=30.0)
-    job = {
-        "cluster": CLUSTER,
-        "job_id": "77",
-        "user": "alice",
-        "account": "nlp",
-        "partition": "gpu",
-    }
-    past.add("job:goodput_gpus:count", 12.0, **job, model="h100", state="train")
-    past.add("cluster:goodput_gpus:count", 12.0, cluster=CLUSTER, model="h100", state="free")
-    return past
-
-
-def _october(hostile: str) -> Past:
+def paid(hostile: str = "") -> Past:
+    """October with its states, requeues and alerts."""
     past = Past(T + STEP, END, step=STEP)
     seen = set(evaluations())
 
@@ -147,22 +126,9 @@ def _october(hostile: str) -> Past:
     )
     add("slurm_job_gpus", between(T, REQUEUED, 8.0), job_id="101")
     rank = {"job_id": "101", "role": f"train{hostile}", "rank": "5", "node": f"n2{hostile}"}
-    add("job:rl_stall:culprit", between(STALL, STALL_END), **rank, evidence="process_gone")
     alert = {"alertstate": "firing", "severity": "critical"}
     alert |= {"alertname": "JobStalled", "evidence": "process_gone"}
     add("ALERTS", between(STALL, STALL_END), **rank, **alert)
     gone = {"job_id": "104", "role": "train", "rank": "1", "node": "n3"}
     add("ALERTS", between(CRASHED - 90, CRASHED), **gone, **alert)
-    slow = {"job_id": "104", "role": "train", "rank": "2", "node": "n4"}
-    slow |= {"alertstate": "firing", "severity": "warning"}
-    add("ALERTS", between(T, T + HOUR), alertname="SlowRank", **slow)
-    out = {
-        "node": f"n9{hostile}",
-        "kind": "drain",
-        "reason_class": "gpu",
-        "reason": "x",
-        "user": "root",
-    }
-    add("slurm_node_unavailable_info", between(T, END), **out)
-    add("slurm_node_gpus", between(T, END, 4.0), node=f"n9{hostile}", gpu_type="a100", model="a100")
     return past

@@ -13,8 +13,8 @@ from stagewatch.demo.stack import free_port
 
 def report(url: str, directory: Path) -> int:
     """The exit status."""
-    given = ["report", "recovery", "--prometheus", url, "--output", str(directory / "o")]
-    return main(given)
+    given = ["report", "experiment", "--fault", "f", "--prometheus", url]
+    return main([*given, "--output", str(directory / "o")])
 
 
 def test_without_matplotlib_the_extra_is_named(

@@ -18,7 +18,7 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.events import Firing, Milestone
 from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from stagewatch.report.periods import Period
-from stagewatch.report.records import experiment_csv, recovery_csv
+from stagewatch.report.records import experiment_csv
 from stagewatch.report.recovery import Asked, Recovery, make_recovery
 from stagewatch.report.story import entries, experiment_opening, recovery_opening
 from tests.report import contention as past
@@ -137,14 +137,6 @@ def test_series_are_handed_on_in_long_form(experiment: Experiment) -> None:
     assert not [row for row in table if past.RECORDED in row["labels"]]
 
 
-def test_a_recovery_hands_on_a_row_for_each_incident(recovery: Recovery) -> None:
-    silent, failure = rows(recovery_csv(recovery))
-    assert (silent["nodes"], silent["downtime_seconds"]) == ("n2", "")
-    assert (failure["nodes"], failure["jobs"]) == ("n1", "77")
-    assert failure["detected_by"] == "JobStalled"
-    assert failure["downtime_seconds"] == "1125"
-
-
 def test_libraries_for_figures_and_values_are_loaded_by_a_report_alone() -> None:
     code = (
         "import sys, stagewatch.cli as cli\n"
@@ -154,4 +146,4 @@ def test_libraries_for_figures_and_values_are_loaded_by_a_report_alone() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert "--format" in done.stdout
+    assert "--baseline" in done.stdout

@@ -30,13 +30,12 @@ def lines(rows: list[Row], width: int) -> list[str]:
 
 
 def test_those_at_fault_stand_above_those_that_wait_for_them_and_the_dead_below() -> None:
-    assert [row.rank for row in ordered(ROWS, WORST, reverse=False)] == ["9", "10", "0", "2"]
+    assert [row.rank for row in ordered(ROWS, WORST)] == ["9", "10", "0", "2"]
 
 
 def test_ranks_are_sorted_as_numbers() -> None:
     rank = next(column for column in COLUMNS if column.title == "RANK")
-    assert [row.rank for row in ordered(ROWS, rank, reverse=False)] == ["0", "2", "9", "10"]
-    assert [row.rank for row in ordered(ROWS, rank, reverse=True)] == ["10", "9", "2", "0"]
+    assert [row.rank for row in ordered(ROWS, rank)] == ["0", "2", "9", "10"]
 
 
 @pytest.mark.parametrize("width", [80, 200])

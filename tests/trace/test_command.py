@@ -134,16 +134,7 @@ def test_the_trace_of_this_node_shows_the_last_stage_of_a_killed_rank(
     says_what_happened(events)
     processes = names_of(events, "process_name")
     by_process = {processes[event["pid"]]: event["name"] for event in events if event["ph"] == "X"}
-    assert "rank 1" in by_process["verdicts"]
     assert by_process["faults"] == "kill-1"
-    threads = names_of(events, "thread_name")
-    classes = {
-        processes[event["pid"]]: event["name"]
-        for event in events
-        if event["ph"] == "X" and threads[event["pid"], event["tid"]] == "wait class"
-    }
-    assert [name for rank, name in classes.items() if "gone" in rank] == ["gone"]
-    assert len(classes) == 3
 
 
 @pytest.mark.skipif(perfetto.missing() != "", reason=perfetto.missing())

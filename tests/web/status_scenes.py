@@ -54,16 +54,6 @@ RANK_WAIT = _gauge("rl_rank_wait_class", *_RANK, "class")
 RANK_FAILURE = _gauge("rl_rank_first_failure_timestamp_seconds", *_RANK, "stage", "error")
 RANK_MEMORY = _gauge("rl_rank_resident_memory_bytes", *_RANK)
 RANK_FRAME = _gauge("rl_rank_stack_frame_info", *_RANK, "frame")
-FAULT = _gauge(
-    "fault_injection_active",
-    "id",
-    "fault_type",
-    "target_worker",
-    "expected_failure_stage",
-    "scenario",
-)
-FAULT_START = _gauge("fault_injection_start_timestamp_seconds", "id")
-
 HOSTILE = "<script>alert(1)</script>\"'&</td>\u202egnp.exe\n\0" + "x" * 300
 
 
@@ -168,13 +158,6 @@ def failed() -> Samples:
     return out
 
 
-def faults(*, fault_type: str = "cpu_contention") -> Samples:
-    out = Samples()
-    out.add(FAULT, 1, "f-20241124-1", fault_type, "rollout_worker_8", "train", "S1 #2")
-    out.add(FAULT_START, 1732458600, "f-20241124-1")
-    return out
-
-
 def gpu_jobs() -> Samples:
     out = Samples()
     for index in range(7):
@@ -226,10 +209,9 @@ def hostile() -> Samples:
 Parts = dict[str, Callable[[], Samples] | Collector]
 
 SCENES: dict[str, Callable[[], Parts]] = {
-    "healthy": lambda: {"faults": nothing, "ranks": ranks, "gpu": gpus, "clock": nothing},
+    "healthy": lambda: {"ranks": ranks, "gpu": gpus, "clock": nothing},
     "hang": lambda: {
         "stages": nothing,
-        "faults": faults,
         "ranks": hang,
         "gpu": gpus,
         "gpu_jobs": gpu_jobs,
@@ -237,22 +219,20 @@ SCENES: dict[str, Callable[[], Parts]] = {
         "nfs": Hangs(),
         "infiniband": no_data,
     },
-    "looked-at": lambda: {"faults": nothing, "ranks": hang, "incidents": looked_at},
-    "jobs": lambda: {"faults": nothing, "ranks": several_jobs, "gpu": gpus},
-    "failed": lambda: {"faults": nothing, "ranks": failed, "gpu": gpus},
+    "looked-at": lambda: {"ranks": hang, "incidents": looked_at},
+    "jobs": lambda: {"ranks": several_jobs, "gpu": gpus},
+    "failed": lambda: {"ranks": failed, "gpu": gpus},
     "recorded": lambda: {
-        "faults": nothing,
         "ranks": ranks,
         "gpu": lambda: gpus(2, source="recorded"),
     },
-    "many": lambda: {"faults": faults, "ranks": many, "gpu": lambda: gpus(7, lost=True)},
+    "many": lambda: {"ranks": many, "gpu": lambda: gpus(7, lost=True)},
     "hostile": lambda: {
-        "faults": lambda: faults(fault_type=HOSTILE),
         "ranks": hostile,
         "gpu": lambda: gpus(1, model=HOSTILE),
     },
-    "nothing": lambda: {"faults": nothing, "ranks": nothing, "gpu": no_data},
-    "stuck": lambda: {"faults": fails, "ranks": Hangs(), "gpu": Hangs()},
+    "nothing": lambda: {"ranks": nothing, "gpu": no_data},
+    "stuck": lambda: {"clock": fails, "ranks": Hangs(), "gpu": Hangs()},
     "slurm": lambda: {"queue": nothing, "nodes": fails},
 }
 

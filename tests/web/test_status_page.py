@@ -5,19 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.findings import Finding
-from stagewatch.web.facts import PageSources, Segment, next_steps
+from stagewatch.web.facts import Judged, next_steps
 from tests.waiting import wait_for
 from tests.web.http_helpers import Serve
 from tests.web.status_scenes import (
     HOSTILE,
-    gpus,
     hang,
     nothing,
     ranks,
@@ -35,7 +33,6 @@ class Page(HTMLParser):
         self.sections: dict[str, list[dict[str, str]]] = {}
         self.row_classes: dict[str, list[str]] = {}
         self.said: dict[str, str] = {}
-        self.cards: dict[str, str] = {}
         self.banners: list[tuple[str, str]] = []
         """Class and sentence of each."""
         self.folded: dict[str, bool] = {}
@@ -44,7 +41,7 @@ class Page(HTMLParser):
         """How many rows are folded away, by section."""
         self._open: list[tuple[str, dict[str, str | None]]] = []
         self._title = ""
-        self._card = ""
+        self._headings: list[str] = []
         self._label = ""
         self._summary = ""
         self.feed(markup)
@@ -61,8 +58,10 @@ class Page(HTMLParser):
             self._open.append((tag, attributes))
         if tag == "h2":
             self._title = ""
-        if tag == "dl":
-            self._card = ""
+        if tag == "thead":
+            self._headings = []
+        if tag == "th" and self._inside("thead"):
+            self._headings.append("")
         if tag == "section" and "banner" in str(attributes.get("class")):
             self.banners.append((str(attributes["class"]), ""))
         if tag == "summary":
@@ -73,8 +72,9 @@ class Page(HTMLParser):
             if any(name == "details" and "open" not in of for name, of in self._open):
                 self.rows_folded[self._title] = self.rows_folded.get(self._title, 0) + 1
         if tag in ("td", "th") and not self._inside("thead"):
-            self._label = attributes["data-label"] or ""
-            self.sections[self._title][-1][self._label] = ""
+            row = self.sections[self._title][-1]
+            self._label = self._headings[len(row)]
+            row[self._label] = ""
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
@@ -87,19 +87,17 @@ class Page(HTMLParser):
             self.folded[" ".join(self._summary.split())] = "open" not in attributes
 
     def handle_data(self, data: str) -> None:
-        if self._inside("svg") or self._inside("thead"):
+        if self._inside("svg"):
             return
-        if any(of.get("class") == "verdict" for _, of in self._open):
+        if self._inside("thead"):
+            self._headings[-1:] = [each + data for each in self._headings[-1:]]
+        elif any(of.get("class") == "verdict" for _, of in self._open):
             kind, sentence = self.banners[-1]
             self.banners[-1] = (kind, sentence + data)
         elif self._inside("summary"):
             self._summary += data
         elif self._inside("h2") and not self._inside("span"):
             self._title += data.strip()
-        elif self._inside("dt"):
-            self._card = data
-        elif self._inside("dd"):
-            self.cards[self._card] = " ".join(f"{self.cards.get(self._card, '')} {data}".split())
         elif self._inside("td") or self._inside("th"):
             self.sections[self._title][-1][self._label] += data
         elif self._inside("p") and self._title:
@@ -132,8 +130,6 @@ def test_a_hang_shows_which_rank_is_parked_while_the_others_spin(settled: Serve)
         "Memory": "",
         "GPU": "0",
     }
-    assert page.cards["Ranks"] == "8 7 spin 1 parked"
-    assert page.cards["Longest without progress"].startswith("6 min 53 s train rank 7")
 
 
 def test_a_hang_that_was_looked_at_shows_where_each_rank_is(settled: Serve) -> None:
@@ -163,7 +159,6 @@ def test_a_lost_gpu_is_shown_as_lost(settled: Serve) -> None:
     row = page_of(settled, "many").rows("GPUs")[7]
     assert row["Model"].endswith("lost")
     assert row["Temperature"] == "–"
-    assert page_of(settled, "many").cards["GPUs"] == "8 1 lost, hottest 82 °C (GPU 6)"
 
 
 def test_a_stuck_collector_is_named_and_what_is_not_known_is_not_reported_as_none(
@@ -171,27 +166,15 @@ def test_a_stuck_collector_is_named_and_what_is_not_known_is_not_reported_as_non
 ) -> None:
     agent = serve("stuck", interval=0.05)
 
-    def states() -> list[str]:
-        return [row["State"] for row in Page(agent.get("/").text).rows("Collectors")]
+    def troubles() -> str:
+        return Page(agent.get("/").text).said["Collectors"]
 
-    wait_for(lambda: states().count("stuck") == 2, "the collectors are called stuck")
+    wait_for(lambda: troubles().count("stuck") == 2, "the collectors are called stuck")
+    assert "past its deadline" in troubles()
+    assert "0 of 3 answer" in troubles()
     page = Page(agent.get("/").text)
-    assert page.folded["0 of 3 answer"]
-    assert set(page.cards.values()) == {"– not known"}
+    assert page.said["Ranks"] == "Nothing is known: the collector ranks is stuck."
     assert page.said["GPUs"] == "Nothing is known: the collector gpu is stuck."
-    assert any("past its deadline" in row["Message"] for row in page.rows("Collectors"))
-
-
-def test_open_faults_are_shown(settled: Serve) -> None:
-    (row,) = page_of(settled, "hang").rows("Open or recent faults")
-    assert row == {
-        "Fault": "f-20241124-1",
-        "Type": "cpu_contention",
-        "Target": "rollout_worker_8",
-        "Expected in": "train",
-        "Scenario": "S1 #2",
-        "Began": "2024-11-24 14:30:00 UTC",
-    }
 
 
 def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
@@ -201,7 +184,6 @@ def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
         "and no process with RANK or SLURM_PROCID."
     )
     assert page.said["GPUs"] == "No GPU on this node."
-    assert page.said["Open or recent faults"] == "No fault is marked as open."
 
 
 @pytest.mark.parametrize("scene", ["hang", "jobs", "failed", "recorded", "many", "nothing"])
@@ -253,15 +235,15 @@ def finding(
     return Finding("540", "train", headline, "job 540: 7 ranks spin", (("540", "train", "3"),))
 
 
-def judged(*findings: Finding, strip: Sequence[Segment] = ()) -> PageSources:
-    return PageSources(lambda: findings, lambda: {("540", "train", "3"): strip})
+def judged(*findings: Finding) -> Judged:
+    return lambda: findings
 
 
 PARTS = {"ranks": hang, "incidents": nothing}
 
 
 def test_the_verdict_comes_first_and_the_culprits_row_is_the_first_and_red(settled: Serve) -> None:
-    page = page_of(settled, PARTS, sources=judged(finding()))
+    page = page_of(settled, PARTS, judged=judged(finding()))
     assert page.banners == [("banner bad", finding().headline)]
     first = next(tag for tag, _ in page.elements if tag in ("section", "h2", "dl", "table"))
     assert first == "section"
@@ -271,7 +253,7 @@ def test_the_verdict_comes_first_and_the_culprits_row_is_the_first_and_red(settl
 
 
 def test_the_verdict_says_what_to_do_next(settled: Serve) -> None:
-    text = settled(PARTS, sources=judged(finding())).get("/").text
+    text = settled(PARTS, judged=judged(finding())).get("/").text
     for command in ("stagewatch inspect --evidence 540", "scontrol requeue 540", "scancel 540"):
         assert f"<code><bdi>{command}</bdi></code>" in text
     assert "runbooks/JobStalled.md" in text
@@ -282,54 +264,24 @@ def test_what_to_do_next_is_safe_to_paste() -> None:
     assert stacks == "stagewatch inspect --evidence 'run; rm -rf /'"
 
 
-def test_a_healthy_node_says_that_all_ranks_make_progress(settled: Serve) -> None:
+def test_a_healthy_node_says_that_no_job_hangs(settled: Serve) -> None:
     parts = {"ranks": ranks, "incidents": nothing}
-    page = page_of(settled, parts, sources=judged())
-    assert page.banners == [("banner good", "All 8 ranks of 1 job make progress.")]
+    page = page_of(settled, parts, judged=judged())
+    assert page.banners == [
+        ("banner good", "No job hangs: 8 ranks of 1 job, all with progress in the last 1.1 s.")
+    ]
     assert set(page.row_classes["Ranks"]) == {""}
 
 
 def test_without_a_judgement_the_page_does_not_say_that_all_is_well(settled: Serve) -> None:
-    page = page_of(settled, PARTS, sources=PageSources(lambda: None))
+    page = page_of(settled, PARTS, judged=lambda: None)
     assert [kind for kind, _ in page.banners] == ["banner warn"]
     assert "not known" in page.banners[0][1]
-    assert page_of(settled, {"ranks": ranks}, sources=judged()).banners == []
-
-
-def test_a_gpu_has_small_curves_of_its_last_ten_minutes(settled: Serve) -> None:
-    """In a box of height 20, from 20 to 100 degrees; the line is broken where nothing was read."""
-    first = ("0", "GPU-00000000", "")
-    histories = {
-        ("gpu_temperature_celsius", first): [None, 40.0, 60.0, None, 100.0],
-        ("gpu_utilization_ratio", first): [0.0, 1.0, 0.5],
-    }
-    page = page_of(settled, {"gpu": gpus}, sources=PageSources(gpu_histories=lambda: histories))
-    shapes = [of for _, of in page.elements if of.get("class") == "curve"]
-    assert [(of["viewbox"], of["aria-label"]) for of in shapes] == [
-        ("0 0 4 20", "Last ten minutes: 40 to 100 °C"),
-        ("0 0 2 20", "Last ten minutes: 0 % to 100 %"),
-    ]
-    paths = [of["d"] for tag, of in page.elements if tag == "path"]
-    assert paths == ["M1 15h.1L2 10M4 0h.1", "M0 20h.1L1 0L2 10"]
-
-
-def test_a_strip_shows_the_stages_in_colours_that_a_legend_names(settled: Serve) -> None:
-    strip = [Segment("rollout", 0, 80), Segment("idle", 80, 2), Segment("cleanup", 82, 38)]
-    page = page_of(settled, PARTS, sources=judged(finding(), strip=strip))
-    shapes = [of for tag, of in page.elements if tag == "rect" and "x" in of]
-    assert [(of["class"], of["x"], of["width"]) for of in shapes] == [
-        ("stage-rollout", "0", "80"),
-        ("stage-idle", "80", "2"),
-        ("stage-cleanup", "82", "38"),
-    ]
-    (label,) = [of["aria-label"] for tag, of in page.elements if of.get("class") == "strip"]
-    assert label == "Last ten minutes: rollout 67 %, cleanup 32 %, idle 2 %"
-    assert "Stages, ten minutes ago to now:" in page.said["Ranks"]
-    assert {"idle", "rollout", "cleanup"} <= set(page.said["Ranks"].split())
+    assert page_of(settled, {"ranks": ranks}, judged=judged()).banners == []
 
 
 def test_hostile_verdicts_stay_text(settled: Serve) -> None:
-    page_text = settled(PARTS, sources=judged(finding(HOSTILE * 3))).get("/live").text
+    page_text = settled(PARTS, judged=judged(finding(HOSTILE * 3))).get("/live").text
     assert "<script" not in page_text
     assert "\u202e" not in page_text
     assert len(Page(page_text).banners[0][1]) == 400

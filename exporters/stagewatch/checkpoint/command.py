@@ -23,10 +23,10 @@ What is looked for:
 It does not compare what a tensor holds: a changed byte in the middle of one is not seen.
 
 exit status:
-  0  nothing is wrong with it; doubts may be told
-  1  there is no checkpoint, or it could not be told: not readable, or the deadline was passed
+  0  nothing is wrong with it; there may be doubts
+  1  there is no checkpoint, or no answer: it is not readable, or the deadline was passed
   2  an option cannot be used
-  3  it is not whole: what lacks is told
+  3  it is not whole: what is missing or wrong is listed
 """
 
 from __future__ import annotations

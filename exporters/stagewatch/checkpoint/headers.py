@@ -19,7 +19,7 @@ MAX_HEADER = 100_000_000
 MAX_DIRECTORY = 16 << 20
 """Bytes of a zip's directory."""
 MAX_ENTRIES = 4096
-"""Of a zip, evenly spread: those of which it is seen that they are where the directory says."""
+"""Entries of a zip, evenly spread, whose places are compared with its directory."""
 MAX_JSON = 16 << 20
 
 LOCAL, END = b"PK\x03\x04", b"PK\x05\x06"

@@ -14,7 +14,7 @@ from stagewatch.checkpoint.inventory import Inventory
 from stagewatch.checkpoint.names import STEP, TEMPORARY
 
 MOST_FAULTS = 1000
-"""Faults that are told; further ones are only counted."""
+"""Faults that are listed; further ones are only counted."""
 SIZE_RATIO = 0.8
 """Share of the size that a file had in the checkpoint before, below which it was cut short."""
 _TOLD = ("-of-", "world_size_", "rank", "rng_state_")

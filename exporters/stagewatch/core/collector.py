@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from stagewatch.core.config import OptionsClass, Setting, fill, option, settings_of
 from stagewatch.core.exposition import Samples
 
-Page = Literal["", "ranks", "gpus", "faults", "verdicts"]
+Page = Literal["", "ranks", "gpus", "verdicts"]
 
 
 class Collector(ABC):
@@ -49,13 +49,19 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnySpec(ABC, Generic[Context_contra]):
-    """The declaration of a collector without the type of its options, for lists of collectors."""
+class CollectorSpec(Generic[Context_contra]):
+    """How a collector is configured and built; see `Declaration.built`.
+
+    `options` is a frozen dataclass whose fields are made by `option(...)`; its instance, filled
+    from flags, variables and the file, is passed to `build` with the agent's context.
+    """
 
     name: str
     help: str
     interval: float
     """Default time between two collections, in seconds."""
+    options: type[OptionsClass]
+    build: Callable[[Any, Context_contra], Collector]
     default: bool = True
     """Whether it runs by default."""
     page: Page = ""
@@ -72,35 +78,12 @@ class AnySpec(ABC, Generic[Context_contra]):
         return (
             replace(enabled, default=self.default),
             replace(interval, default=float(self.interval)),
-            *self._own_settings(),
+            *settings_of(self.options, self.prefix),
         )
 
     def schedule(self, values: Mapping[str, object]) -> Schedule:
         """Whether and when it runs, from resolved values by key."""
         return fill(Schedule, values, self.prefix)
-
-    @abstractmethod
-    def _own_settings(self) -> tuple[Setting, ...]:
-        """The settings of its options."""
-
-    @abstractmethod
-    def make(self, values: Mapping[str, object], context: Context_contra) -> Collector:
-        """The collector, from resolved values by key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectorSpec(AnySpec[Context_contra], Generic[Options, Context_contra]):
-    """How a collector is configured and built.
-
-    `options` is a frozen dataclass whose fields are made by `option(...)`; its instance, filled
-    from flags, variables and the file, is passed to `build` with the agent's context.
-    """
-
-    options: type[Options]
-    build: Callable[[Options, Context_contra], Collector]
-
-    def _own_settings(self) -> tuple[Setting, ...]:
-        return tuple(settings_of(self.options, self.prefix))
 
     def make(self, values: Mapping[str, object], context: Context_contra) -> Collector:
         """The collector, from resolved values by key."""
@@ -119,7 +102,7 @@ class Declaration(Generic[Options]):
 
     def built(
         self, build: Callable[[Options, Context_contra], Collector]
-    ) -> CollectorSpec[Options, Context_contra]:
+    ) -> CollectorSpec[Context_contra]:
         """The declaration for an agent's list; `build` makes the collector from its options and
         the agent's context."""
         return CollectorSpec(

@@ -21,6 +21,7 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -350,6 +351,16 @@ def duration(value: Any) -> float:
     if not 0 < seconds <= 366 * 86400:
         raise ValueError
     return seconds
+
+
+def moment(value: Any) -> float:
+    """a time such as 2026-11-21T14:30:00Z (without a zone: UTC), or Unix seconds"""
+    if isinstance(value, bool):
+        raise ValueError
+    if re.fullmatch(r"\d+(\.\d+)?", str(value)):
+        return datetime.fromtimestamp(float(value), timezone.utc).timestamp()  # it has its limits
+    when = datetime.fromisoformat(text(value).strip().replace("Z", "+00:00"))
+    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def size(value: Any) -> int:

@@ -111,19 +111,24 @@ _READERS: dict[Any, Callable[[Any], Any]] = {int: whole, float: real, str: text,
 
 
 def decode(kind: Any, value: Any) -> Any:
-    """A value of a type, from JSON: a dataclass with all of its fields, an enumeration, a
-    `tuple[T, ...]`, `T | None`, or what `whole`, `real`, `text` and `flag` read.
+    """A value of a type, from JSON: a dataclass with all of its fields, an enumeration, a tuple, a
+    `dict` with any content, `T | None`, or what `whole`, `real`, `text` and `flag` read.
 
     Raises one of `BROKEN`.
     """
     if isinstance(kind, type) and is_dataclass(kind):
         make: Any = kind
         return make(**{name: decode(hint, value[name]) for name, hint in _hints(make).items()})
-    first, *_ = get_args(kind) or (None,)
+    first, *others = get_args(kind) or (None,)
     if get_origin(kind) is tuple:
         if type(value) not in (list, tuple) or len(value) > MAX_ITEMS:
             raise ValueError("it is no list, or too long")
-        return tuple(decode(first, one) for one in value)
+        kinds = [first] * len(value) if others == [...] else [first, *others]
+        return tuple(decode(one, item) for one, item in zip(kinds, value, strict=True))
+    if get_origin(kind) is dict:
+        if type(value) is not dict:
+            raise ValueError("it is no object")
+        return value
     if first is not None:
         return None if value is None else decode(first, value)
     return _READERS.get(kind, kind)(value)

@@ -20,6 +20,16 @@ def colours(stream: TextIO) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
+def bold(text: str, on: bool = True) -> str:
+    """The text in bold, where colours are on."""
+    return f"\033[1m{text}\033[0m" if on else text
+
+
+def red(text: str, on: bool = True) -> str:
+    """The text in red, where colours are on."""
+    return f"\033[31m{text}\033[0m" if on else text
+
+
 def columns(stream: TextIO) -> int | None:
     """The width of the terminal behind a stream; `None` if it is no terminal."""
     return shutil.get_terminal_size().columns if stream.isatty() else None

@@ -1,5 +1,7 @@
 """One factory per kind of panel; every one takes a title, a description, and its queries.
 
+A panel has only the options that differ from the defaults of Grafana 11 and later.
+
 A query may use short words for label filters, so that it honours the variables of its board:
 `gpu_up{GPU, mig=""}` becomes `gpu_up{cluster=~"$cluster", node=~"$node", gpu=~"$gpu", mig=""}`.
 """
@@ -28,7 +30,6 @@ _FILTERS = {
 _FILTER_WORD = re.compile(r"\{(" + "|".join(_FILTERS) + r")\b")
 MOST_SERIES = 300
 """Most series of a panel: more make a browser slow, and nobody reads them."""
-_LAST_VALUE = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 _ONE_DECIMAL = ("percentunit", GPU_HOURS)
 _LEAST_SCALE = {"percentunit": 0.01, "s": 0.001}
 """What an axis reaches at least, by its unit, and 1 of others; of zeros Grafana would reach 100."""
@@ -98,16 +99,8 @@ def stat(
         field["noValue"] = lacking
     if unit in _ONE_DECIMAL:
         field["decimals"] = 1
-    options = {
-        "colorMode": "value",
-        "graphMode": "area",
-        "justifyMode": "auto",
-        "orientation": "auto",
-        "reduceOptions": _LAST_VALUE,
-        "textMode": "auto",
-    }
     targets = _targets(queries, legend)
-    return _panel("stat", title, description, targets, width, rows, field, options)
+    return _panel("stat", title, description, targets, width, rows, field, {})
 
 
 def timeseries(
@@ -133,26 +126,20 @@ def timeseries(
     field = _field(unit, thresholds or NEUTRAL, ())
     field["color"] = {"mode": "palette-classic"}
     field |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
+    field["custom"] = {}
     if log:
         field.pop("min", None)
-    field["custom"] = {
-        "drawStyle": "line",
-        "fillOpacity": 30 if stack else 0,
-        "lineWidth": 1,
-        "scaleDistribution": {"type": "log", "log": 10} if log else {"type": "linear"},
-        "showPoints": "auto",
-        "spanNulls": False,
-        "stacking": {"mode": "normal" if stack else "none", "group": "A"},
-        "thresholdsStyle": {"mode": "dashed" if thresholds else "off"},
-    }
+        field["custom"]["scaleDistribution"] = {"type": "log", "log": 10}
+    if stack:
+        field["custom"] |= {"fillOpacity": 30, "stacking": {"mode": "normal", "group": "A"}}
+    if thresholds:
+        field["custom"]["thresholdsStyle"] = {"mode": "dashed"}
     if minimum == 0 and maximum is None and not log:
         field["custom"]["axisSoftMax"] = _LEAST_SCALE.get(unit, 1)
     options = {
         "legend": {
             "calcs": ["lastNotNull", "max"],
             "displayMode": "table",
-            "placement": "bottom",
-            "showLegend": True,
             "sortBy": "Max",
             "sortDesc": True,
         },
@@ -184,36 +171,17 @@ def state_timeline(
 ) -> Panel:
     """A bar per series, coloured by its state."""
     field = _field("none", thresholds, mappings)
-    field["custom"] = {"fillOpacity": 75, "lineWidth": 0, "spanNulls": False}
-    options = {
-        "alignValue": "left",
-        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
-        "mergeValues": True,
-        "perPage": 32,
-        "rowHeight": 0.85,
-        "showValue": "auto",
-        "tooltip": {"mode": "single", "sort": "none"},
-    }
     targets = _targets(queries, legend)
     field["links"] = _links(targets)
+    options = {"perPage": 32}
     return _panel("state-timeline", title, description, targets, width, rows, field, options)
 
 
 def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Panel:
     """A histogram of seconds over time; the query yields one series per `le`."""
-    options = {
-        "calculate": False,
-        "cellGap": 1,
-        "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5},
-        "filterValues": {"le": 1e-9},
-        "legend": {"show": True},
-        "rowsFrame": {"layout": "auto"},
-        "tooltip": {"mode": "single", "yHistogram": False},
-        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": "s"},
-    }
-    field = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
     targets = _targets(expr, "{{le}}", format="heatmap")
-    return _panel("heatmap", title, description, targets, width, 8, field, options)
+    options = {"yAxis": {"unit": "s"}}
+    return _panel("heatmap", title, description, targets, width, 8, {"unit": "s"}, options)
 
 
 def distribution(
@@ -270,26 +238,14 @@ def bar_gauge(
 ) -> Panel:
     """A bar per series, as of the end of the time range."""
     field = _field(unit, thresholds, ()) | {"min": 0}
-    options = {
-        "displayMode": "basic",
-        "namePlacement": "auto",
-        "orientation": "horizontal",
-        "reduceOptions": _LAST_VALUE,
-        "showUnfilled": True,
-        "sizing": "auto",
-        "valueMode": "color",
-    }
     targets = _targets(queries, legend, instant=True)
+    options = {"displayMode": "basic", "orientation": "horizontal"}
     return _panel("bargauge", title, description, targets, width, 8, field, options)
 
 
 def text(title: str, content: str) -> Panel:
-    """Markdown for whoever opens the board for the first time."""
-    options = {
-        "mode": "markdown",
-        "content": content,
-        "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False},
-    }
+    """Markdown for people who open the board for the first time."""
+    options = {"mode": "markdown", "content": content}
     return _panel("text", title, "How to read this board.", [], 24, 4, {}, options)
 
 
@@ -351,15 +307,8 @@ def table(
     ]
     if runbooks:
         overrides.append(_override(keys["alertname"], {"links": [_RUNBOOK]}))
-    options = {
-        "cellHeight": "sm",
-        "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
-        "showHeader": True,
-        "sortBy": [{"displayName": name, "desc": down} for name, down in sorts],
-    }
-    field: dict[str, Any] = {
-        "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}
-    }
+    options = {"sortBy": [{"displayName": name, "desc": down} for name, down in sorts]}
+    field: dict[str, Any] = {"custom": {"filterable": True}}
     if lacking:
         field["noValue"] = lacking
     panel = _panel("table", title, description, targets, width, rows, field, options)

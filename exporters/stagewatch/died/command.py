@@ -3,15 +3,15 @@
   stagewatch died slurm-540.out
   stagewatch died --job 540 logs/rank*.log kernel.log
 
-A log may be of all ranks or of one each.  What `journalctl -k` or `dmesg -T` print, in a file,
-tells of GPUs and of processes that the kernel has killed; --job asks Slurm's accounting as well.
+A log may hold the lines of all ranks, or of one.  A file with the output of `journalctl -k` or
+`dmesg -T` adds errors of GPUs and processes that the kernel killed; --job asks Slurm's accounting.
 Of a large file the first 8 MiB and the last 56 MiB are read.
 
 exit status:
-  0  it is told why the job died
+  0  the reason is printed
   1  a file cannot be read, or Slurm does not answer
   2  an option cannot be used
-  3  nothing that was read tells of a death
+  3  nothing that was read says why the job died
 """
 
 from __future__ import annotations

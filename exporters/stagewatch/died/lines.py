@@ -166,7 +166,7 @@ WORDS = (
     "stuck", "stale", "unreach", "respond", "nan", "invalid", "can't", "cannot", "not found",
     "corrupt", "lustre", "watchdog", "completion", "traceback", "root cause", "down", "unknown",
 )  # fmt: skip
-"""One of them, in lower case, stands in every line that tells of a death."""
+"""Every line that says why a job died contains one of these, in lower case."""
 _HARMLESS = re.compile(
     r"\b(?:INFO|DEBUG|[A-Z]\w*Warning|WARNING|warning)\b|^\[W\d*[ :]|\]:?\s?\[W\d* |^W\d{4} "
 )

@@ -33,7 +33,7 @@ MESSAGE_LINES = 8
 SURVIVED = 3
 """Marks of progress of the same rank after an error from which on it ended nothing."""
 TOLD = 500
-"""Most characters of a line that are told."""
+"""Most characters of a line that are shown."""
 
 _FINAL = {Death.TIME_LIMIT, Death.PREEMPTION, Death.NODE}
 """Those that come true a while after they have been told."""

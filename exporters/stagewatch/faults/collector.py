@@ -61,7 +61,6 @@ class FaultsCollector(Collector):
 
 SPEC = Declaration(
     name="faults",
-    page="faults",
     help="faults being injected, from marker files",
     interval=2.0,
     options=NoOptions,

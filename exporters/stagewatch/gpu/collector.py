@@ -13,7 +13,6 @@ from stagewatch.core.config import option, path
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.core.runner import STALE_AFTER
 from stagewatch.gpu.directory import GpuDirectory
-from stagewatch.gpu.history import GpuHistory
 from stagewatch.gpu.model_names import gpu_type
 from stagewatch.gpu.peak_flops import peak_flops
 from stagewatch.gpu.reader import GpuReader, Released
@@ -82,7 +81,6 @@ class GpuCollector(Collector):
         intervals: Mapping[str, float],
         xids: XidLedger | None = None,
         directory: GpuDirectory | None = None,
-        history: GpuHistory | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reader = reader
@@ -90,7 +88,6 @@ class GpuCollector(Collector):
         self._intervals = intervals
         self._xids = XidLedger() if xids is None else xids
         self._directory = GpuDirectory() if directory is None else directory
-        self._history = GpuHistory() if history is None else history
         self._clock = clock
         self._tiers: dict[str, tuple[float, Samples]] = {}
 
@@ -116,7 +113,6 @@ class GpuCollector(Collector):
         for tier, (taken, samples) in self._tiers.items():
             if now - taken <= STALE_AFTER * self._intervals[tier]:
                 _include(out, samples)
-        self._history.note(out)
         return out
 
     def close(self) -> None:
@@ -171,7 +167,6 @@ def collector(
     options: GpuOptions,
     xids: XidLedger | None = None,
     directory: GpuDirectory | None = None,
-    history: GpuHistory | None = None,
 ) -> GpuCollector:
     """The collector, with the driver or a recording as its reader."""
     reader: Reader
@@ -186,7 +181,6 @@ def collector(
         source="nvml" if options.recording is None else "recorded",
         xids=xids,
         directory=directory,
-        history=history,
         intervals=INTERVALS,
     )
 

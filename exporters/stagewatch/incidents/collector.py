@@ -172,7 +172,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class _Question:
-    """A question about a job's ranks to the kernel, of which the answer takes some seconds."""
+    """A question to the kernel about a job's ranks; the answer takes some seconds."""
 
     job_id: str
     ranks: Sequence[Rank]
@@ -373,18 +373,24 @@ class IncidentsCollector(Collector):
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
-        sentences = [printable(sentence(verdict), 1000) for verdict in judge([*seen, *left])]
+        told_of = judge([*seen, *left])
+        sentences = tuple(printable(sentence(verdict), 1000) for verdict in told_of)
         if before is None:
-            incident = self._incident(watched, seen, sentences, told.lines)
+            witnesses = tuple(
+                Witness(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact), nccl=fact.nccl)
+                for fact in seen
+            )
+            libraries = tuple(told.lines)
+            incident = Incident(watched.job_id, time.time(), sentences, witnesses, libraries)
         else:
-            ranks = [
+            ranks = tuple(
                 replace(
                     one,
                     stack=stacks[before.job_id, one.role, str(one.rank)],
                     nccl=(*nccl.get(one.pid, ()), *calls[one.pid]),
                 )
                 for one in before.ranks
-            ]
+            )
             incident = replace(before, sentences=sentences, ranks=ranks)
         self._write(incident, watched.ranks)
         self._latest[watched.job_id] = watched.incident = incident
@@ -393,26 +399,6 @@ class IncidentsCollector(Collector):
         if (pause := watched.pause()) is not None and len(self._watched) < MAX_JOBS:
             watched.due = time.monotonic() + pause
             self._watched[watched.job_id] = watched
-
-    def _incident(
-        self,
-        watched: _Watched,
-        facts: Sequence[RankFacts],
-        sentences: Sequence[str],
-        libraries: Sequence[str],
-    ) -> Incident:
-        return Incident(
-            watched.job_id,
-            time.time(),
-            sentences,
-            [
-                Witness(
-                    *(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact)), nccl=fact.nccl
-                )
-                for fact in facts
-            ],
-            libraries,
-        )
 
     def _ask_the_kernel(
         self,
@@ -453,7 +439,7 @@ class IncidentsCollector(Collector):
         if incident is not None and asked.job_id in suspected:
             waits = kernel_waits(waiting, asked.ranks, self._proc, asked.ray, asked.gone)
             ends = far_ends(waiting, asked.ranks)
-            ranks = [
+            ranks = tuple(
                 replace(
                     one,
                     waits=_latest(one.waits, waits.get(key, ())),
@@ -461,7 +447,7 @@ class IncidentsCollector(Collector):
                 )
                 for one in incident.ranks
                 if (key := (incident.job_id, one.role, str(one.rank)))
-            ]
+            )
             self._latest[asked.job_id] = incident = replace(incident, ranks=ranks)
             self._write(incident, asked.ranks)
 

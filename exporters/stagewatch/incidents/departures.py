@@ -1,6 +1,6 @@
 """Remembers which ranks of a job were on this node and have left.
 
-Nothing else on the node tells of them: a rank that ends in good order takes its record with it.
+Nothing else on the node remembers them: a rank that ends in good order takes its record with it.
 The agent keeps what it has seen in a file beside the incidents, for `stagewatch inspect` and for
 its own next start.  For a cluster the judge asks Prometheus who was scraped lately.
 """
@@ -15,10 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from stagewatch.core.files import write_atomically
-from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
+from stagewatch.core.state_file import BROKEN, MAX_ITEMS, decode, parse
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import BLANK, RankFacts
 from stagewatch.judgement.limits import REMEMBERED_SECONDS
@@ -32,7 +31,6 @@ NAME = "departures.json"
 VERSION = 1
 MAX_PER_USER = 256
 """So that one user's ranks cannot crowd out another's; as many as may keep a record at a time."""
-MAX_DEPARTURES = 4096
 MAX_BYTES = 4 << 20
 
 
@@ -125,7 +123,7 @@ def read(file: Path, boot_id: str) -> tuple[Departure, ...]:
         if file.is_file() and file.stat().st_size <= MAX_BYTES:
             content = parse(file.read_bytes())
             if content["version"] == VERSION and content["boot_id"] == boot_id:
-                return tuple(map(_checked, content["departures"][:MAX_DEPARTURES]))
+                return decode(tuple[Departure, ...], content["departures"])  # type: ignore[no-any-return]
     return ()
 
 
@@ -160,25 +158,12 @@ def _latest(departures: Iterable[Departure]) -> list[Departure]:
         users[departure.user] += 1
         if users[departure.user] <= MAX_PER_USER:
             kept.append(departure)
-    return kept[:MAX_DEPARTURES]
+    return kept[:MAX_ITEMS]
 
 
 def _departure(rank: Rank, now: float) -> Departure:
     user = rank.uid if rank.uid >= 0 else None
     return Departure(rank.job_id, rank.role, rank.rank, rank.pid, rank.world_size, user, now)
-
-
-def _checked(content: Any) -> Departure:
-    """Raises one of `BROKEN`."""
-    return Departure(
-        text(content["job_id"]),
-        text(content["role"]),
-        whole(content["rank"]),
-        whole(content["pid"]),
-        optional(whole)(content["world_size"]),
-        optional(whole)(content["user"]),
-        real(content["time"]),
-    )
 
 
 def _facts(departure: Departure, seconds: float) -> RankFacts:

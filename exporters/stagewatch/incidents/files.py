@@ -13,16 +13,16 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.state_file import BROKEN, StateFile, optional, parse, real, text, whole
+from stagewatch.core.state_file import BROKEN, StateFile, decode, parse
 from stagewatch.core.words import printable
 from stagewatch.incidents.departures import NAME
 from stagewatch.judgement.facts import KernelWait, RankFacts
-from stagewatch.ranks.nccl.layout import STATES, Communicator, Transfer
+from stagewatch.ranks.nccl.layout import STATES, Communicator
 from stagewatch.ranks.stacks import MAX_FRAME, Stack
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -34,7 +34,7 @@ MAX_INCIDENTS = 64
 MAX_TOTAL_BYTES = 64 << 20
 MAX_BYTES = 8 << 20
 """Of one incident."""
-MAX_WAITS, MAX_TEXT = 64, 300
+MAX_TEXT = 300
 MAX_AGE_SECONDS = 30 * 86400.0
 
 _NAME = re.compile(r"\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,100}\.json(\.corrupt)?")
@@ -49,11 +49,11 @@ class Witness:
     rank: int
     pid: int
     stack: Stack
-    facts: Mapping[str, Any]
+    facts: dict[str, Any]
     """As `stagewatch inspect --json` has them."""
     waits: tuple[KernelWait, ...] = ()
     """What the kernel shows it to wait for."""
-    ends: Sequence[str] = ()
+    ends: tuple[str, ...] = ()
     """Its connections to other nodes."""
     nccl: tuple[Communicator, ...] = ()
     """What its communicators have open, and have not moved in."""
@@ -66,10 +66,10 @@ class Incident:
     job_id: str
     time: float
     """When the stacks were taken, as Unix time."""
-    sentences: Sequence[str]
+    sentences: tuple[str, ...]
     """The verdicts on its roles."""
-    ranks: Sequence[Witness]
-    libraries: Sequence[str] = ()
+    ranks: tuple[Witness, ...]
+    libraries: tuple[str, ...] = ()
     """What PyTorch's flight recorder and NCCL's RAS tell, one fact a line."""
 
     def witness(self, rank: RankFacts) -> Witness:
@@ -182,67 +182,32 @@ def _incident(content: Any) -> Incident:
     """Raises one of `BROKEN`."""
     if content["version"] != VERSION:
         raise ValueError(f"version {content['version']!r:.20} is not {VERSION}")
-    return Incident(
-        text(content["job_id"]),
-        real(content["time"]),
-        _texts(content["sentences"]),
-        tuple(map(_witness, content["ranks"])),
-        _texts(content.get("libraries", [])),
-    )
-
-
-def _witness(content: Any) -> Witness:
-    if not isinstance(content["facts"], dict):
-        raise ValueError("facts are no object")
-    stack = content["stack"]
-    group, frame = text(stack["group"]), text(stack["frame"])
-    if (
-        not _GROUP.fullmatch(group)
-        or len(frame) > MAX_FRAME
-        or not isinstance(stack["still"], bool)
-    ):
-        raise ValueError("a stack is none")
-    threads = tuple((text(name), _texts(frames)) for name, frames in stack["threads"])
-    return Witness(
-        text(content["role"]),
-        whole(content["rank"]),
-        whole(content["pid"]),
-        Stack(group, stack["still"], frame, threads, text(stack["problem"])),
-        content["facts"],
-        tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
-        _texts(content.get("ends", [])[:MAX_WAITS]),
-        tuple(map(communicator, content.get("nccl", ())[:MAX_WAITS])),
-    )
+    incident: Incident = decode(Incident, content)
+    for one in incident.ranks:
+        if not _GROUP.fullmatch(one.stack.group) or len(one.stack.frame) > MAX_FRAME:
+            raise ValueError("a stack is none")
+    ranks = [replace(one, nccl=tuple(map(_printable, one.nccl))) for one in incident.ranks]
+    return replace(incident, ranks=tuple(ranks))
 
 
 def communicator(content: Any) -> Communicator:
-    """Takes apart what `asdict` has made of it.  Raises one of `BROKEN`."""
-    if content["state"] not in STATES:
-        raise ValueError(f"{content['state']!r:.20} is no state of an operation")
-    names = (printable(text(content[name]), MAX_TEXT) for name in ("id", "name", "op", "witness"))
-    identity, called, op, witness = names
-    numbers = (whole(content[name]) for name in ("member", "members", "sequence", "size"))
-    member, members, sequence, size = numbers
-    transfers = (
-        Transfer(text(one["waits"]), whole(one["peer"]), printable(text(one["network"]), MAX_TEXT))
-        for one in content["transfers"][:MAX_WAITS]
+    """What `asdict` was made of, with names that may be shown.  Raises one of `BROKEN`."""
+    return _printable(decode(Communicator, content))
+
+
+def _printable(one: Communicator) -> Communicator:
+    if one.state not in STATES:
+        raise ValueError(f"{one.state!r:.20} is no state of an operation")
+    return replace(
+        one,
+        id=printable(one.id, MAX_TEXT),
+        name=printable(one.name, MAX_TEXT),
+        op=printable(one.op, MAX_TEXT),
+        transfers=tuple(
+            replace(each, network=printable(each.network, MAX_TEXT)) for each in one.transfers
+        ),
+        witness=printable(one.witness, MAX_TEXT),
     )
-    state, waits = content["state"], tuple(transfers)
-    return Communicator(
-        identity, called, member, members, op, sequence, size, state, waits, witness
-    )
-
-
-def _wait(content: Any) -> KernelWait:
-    rank = optional(whole)(content["rank"])
-    names = (text(content[name])[:MAX_TEXT] for name in ("process", "address", "through"))
-    return KernelWait(text(content["how"])[:MAX_TEXT], text(content["role"]), rank, *names)
-
-
-def _texts(content: Any) -> tuple[str, ...]:
-    if not isinstance(content, list):
-        raise ValueError(f"{content!r:.40} is no list")
-    return tuple(map(text, content))
 
 
 def _acl(uid: int) -> bytes:

@@ -24,7 +24,7 @@ MAX_BYTES = 32 << 20
 MAX_GROUPS = 64
 MAX_NUMBER = 1 << 53
 MAX_TOLD = 8
-"""Groups of a rank that are told of."""
+"""Groups of a rank that are reported."""
 
 
 @dataclass(slots=True)

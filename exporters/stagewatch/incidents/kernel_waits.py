@@ -68,8 +68,10 @@ def kernel_waits(
     ray: Mapping[int, Sequence[Awaited]] | None = None,
     gone: Mapping[RankKey, Gone] = NO_SERVERS,
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
-    """By rank, of all that were looked at; with what Ray tells of a job that it runs, and the
-    servers of ranks that have ended."""
+    """The waits of the ranks that were looked at; in a job that Ray runs, with its tasks.
+
+    `gone` are servers of ranks that have ended.
+    """
     if ray is not None:
         waiting = replace(waiting, waits=tuple(filter(partial(_counts, waiting), waiting.waits)))
     job = _Job(waiting, ranks, proc, gone)

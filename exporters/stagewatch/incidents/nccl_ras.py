@@ -40,8 +40,8 @@ Call = tuple[int, Communicator]
 def facts(
     targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS
 ) -> tuple[list[str], list[Call]]:
-    """What RAS tells of the communicators of these processes, one fact a line; and how far each of
-    these processes has come.
+    """The facts that RAS has on the communicators of these processes, one a line; and how far these
+    processes have come.
 
     The first process whose user listens on the port of its NCCL_RAS_ADDR is asked: only its own
     user's sockets are, whatever the variable names.

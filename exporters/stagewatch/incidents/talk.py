@@ -6,9 +6,8 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from stagewatch.core.listeners import address_of
+from stagewatch.core.listeners import listeners as all_listeners
 
 MAX_BYTES = 16 << 20
 """Of all answers."""
@@ -68,14 +67,9 @@ def http(
 
 def listeners(uid: int) -> Iterator[tuple[str, int, str]]:
     """Address, port and inode of each socket of a user that takes connections; where it takes them
-    to any address, the loopback one.  proc_pid_net(5) has the columns."""
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path("/proc/self/net", name).read_text().splitlines()[1:]:
-                fields = line.split()
-                local, number = fields[1].split(":")
-                if fields[3] == "0A" and int(fields[7]) == uid:
-                    address = address_of(local)
-                    loopback = "127.0.0.1" if address.version == 4 else "::1"
-                    where = loopback if address.is_unspecified else str(address)
-                    yield where, int(number, 16), fields[9]
+    to any address, the loopback one."""
+    for one in all_listeners():
+        if one.uid == uid:
+            loopback = "127.0.0.1" if one.address.version == 4 else "::1"
+            where = loopback if one.address.is_unspecified else str(one.address)
+            yield where, one.port, one.inode

@@ -7,8 +7,8 @@ A ! behind PROGRESS marks a rank that has gone without progress for longer than 
 PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
 its state and WCHAN the kernel function in which it sleeps, shortened (--json has the whole name).
 
-A job all of whose ranks here ended without progress in the last 10 minutes is told in one line, and
-counts as over, unless it is asked for as JOB.
+A job is over if all its ranks here ended and made no progress in the last 10 minutes.  It gets one
+line, unless it is asked for as JOB.
 
 exit status:
   0  nothing appears to be wrong, also where there is no rank of any job
@@ -16,7 +16,7 @@ exit status:
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
      rank is gone, that is, its process ended without closing its record; or all processes of a
-     command under `stagewatch run` stand still that no record tells of; with --prometheus also a
+     command under `stagewatch run` stand still and none keeps a record; with --prometheus also a
      rank that is slower than its peers, and a job that is slower as a whole than it was
 """
 
@@ -30,26 +30,25 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from stagewatch.core.config import (
     add_options,
-    duration,
     existing_directory,
+    moment,
     option,
     options_of,
     path,
 )
 from stagewatch.core.errors import ConfigError
-from stagewatch.core.terminal import colours, columns, wrapped
+from stagewatch.core.terminal import bold, colours, columns, red, wrapped
 from stagewatch.core.words import denied, printable, whole
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
 from stagewatch.incidents.files import DIRECTORY, read, standing, with_evidence
-from stagewatch.inspect import evidence, gpu_dump
+from stagewatch.inspect import evidence
 from stagewatch.inspect.evidence import gather, text, why_none
 from stagewatch.inspect.processes import Commands
 from stagewatch.inspect.table import table
@@ -70,20 +69,6 @@ from stagewatch.record import DEFAULT_DIRECTORY
 
 LOOKS = 6
 PAUSE_SECONDS = 0.5
-
-
-def moment(value: object) -> float:
-    """a time as 2026-11-26T14:30:00Z, or Unix seconds"""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, str):
-        raise ValueError
-    try:
-        return float(value)
-    except ValueError:
-        parsed = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    zoned = parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)
-    return zoned.timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +107,14 @@ class InspectOptions(LookOptions):
 
     json: bool = option(False, "print JSON instead of a table")
     job: str = option("", "only this job, as the argument JOB; every job if empty")
-    watch: float = option(
-        0.0, "look again after so many seconds, until Ctrl-C; 0: look once", parse=duration
-    )
     at: float = option(
         0.0,
         "with --prometheus: judge the job as of this time, as 2026-11-26T14:30:00Z or Unix "
-        "seconds; now, if none is given",
+        "seconds; now by default",
         parse=moment,
     )
     evidence: bool = option(
         False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
-    )
-    gpu_dump: bool = option(
-        False,
-        "have CUDA write a core dump of the GPU of each rank at fault, which stops it for seconds, "
-        "and tell its kernel by cuda-gdb; of your own ranks that were started with "
-        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 and CUDA_COREDUMP_GENERATION_FLAGS=skip_abort",
     )
 
 
@@ -157,34 +133,14 @@ def run(arguments: argparse.Namespace) -> int:
     limits = site_limits(arguments)
     if options.at and not server:
         raise ConfigError("--at needs --prometheus: a node shows the present alone")
-    if options.gpu_dump and (server or options.watch):
-        raise ConfigError("--gpu-dump stops GPUs of this node: not with --prometheus or --watch")
-    while True:
-        status = _tell(server, options, limits) if server else _look(options, limits)
-        if not options.watch:
-            return status
-        sys.stdout.flush()
-        time.sleep(options.watch)
-
-
-def _say(text: str, options: InspectOptions) -> None:
-    """Print what one look showed; the next one takes its place on a terminal, else follows it."""
-    if options.watch and not options.json:
-        clear = "\033[H\033[2J" if sys.stdout.isatty() else ""
-        text = f"{clear}{time.strftime('%F %T')}\n{text}\n"
-    print(text)
-
-
-def _dump(content: object, options: InspectOptions) -> str:
-    """JSON for people, or where looks follow each other a line for each."""
-    return json.dumps(content, indent=None if options.watch else 2)
+    return _tell(server, options, limits) if server else _look(options, limits)
 
 
 def _look(options: InspectOptions, limits: Limits) -> int:
     """Look at this node, and print; returns the exit status."""
     record_dir = options.record_dir
     proc = Procfs()
-    if shown := sys.stderr.isatty() and not options.watch:
+    if shown := sys.stderr.isatty():
         print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
     with (
         rank_directory(record_dir, proc, fresh_for=0.1) as directory,
@@ -216,11 +172,6 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         ranks = gather(census.ranks, ranks, verdicts, taker)
         taker.close()
         verdicts = judge([*ranks, *left], limits=limits)
-    if options.gpu_dump:
-        dumped = gpu_dump.dump(verdicts)
-        libraries += map(str, dumped)
-        ranks = gpu_dump.with_kernels(ranks, dumped)
-        verdicts = judge([*ranks, *left], limits=limits)
     if options.json:
         cases = _cases([*ranks, *left], now, limits)
         content = as_json(ranks, verdicts) | {
@@ -229,16 +180,16 @@ def _look(options: InspectOptions, limits: Limits) -> int:
             "ended": ended,
             "processes": list(untold.lines),
         }
-        _say(_dump(content, options), options)
+        print(json.dumps(content, indent=2))
     elif ranks:
         shows = table(ranks, verdicts, colour=colours(sys.stdout), width=columns(sys.stdout))
         if libraries:
             shows += "\n".join(["", *(wrapped(line, columns(sys.stdout)) for line in libraries)])
         if options.evidence:
             shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
-        _say(shows, options)
+        print(shows)
     elif not (ended or untold.lines):
-        _say(options.nothing(options.job), options)
+        print(options.nothing(options.job))
     if not options.json:
         print("\n".join([*untold.lines, *ended]), end="\n" if untold.lines or ended else "")
     _say_unseen(census, record_dir)
@@ -297,13 +248,13 @@ def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) ->
     if options.json:
         content = {"job_id": story.job_id, "sentences": story.sentences, "wrong": story.wrong}
         cases = [case_file.as_json(case, states) for case, states in story.cases]
-        _say(_dump(content | {"cases": cases}, options), options)
+        print(json.dumps(content | {"cases": cases}, indent=2))
     else:
         width = columns(sys.stdout)
         lines = [wrapped(printable(sentence), width) for sentence in story.sentences]
-        if story.wrong and colours(sys.stdout):
-            lines[0] = f"\033[1;31m{lines[0]}\033[0m"
-        _say("\n".join(lines), options)
+        wrong = story.wrong and colours(sys.stdout)
+        lines[0] = bold(red(lines[0], wrong), wrong)
+        print("\n".join(lines))
     return 3 if story.wrong else 0
 
 

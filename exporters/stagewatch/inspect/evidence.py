@@ -65,7 +65,7 @@ def take(
 
 
 def _with_call(*takes: Take) -> Stack:
-    """A stack whose first thread is told with the blocking call of a library that it is in."""
+    """A stack; the name of its first thread has the blocking library call that it is in."""
     found = stack(*takes)
     call = blocking_call(takes[-1].threads[0][1]) if takes[-1].threads else None
     if call is None or not found.threads:
@@ -141,5 +141,5 @@ def _shared(
 def why_none(verdicts: Sequence[Verdict]) -> str:
     """Why no stack was taken."""
     if any(verdict.wrong for verdict in verdicts):
-        return "No stacks: no process of a job in which something is wrong lives here."
-    return "No stacks: they are taken only of a job in which something is wrong, and none is."
+        return "No stacks: no process of a job with a problem lives here."
+    return "No stacks: they are taken only if something is wrong with a job, and nothing is."

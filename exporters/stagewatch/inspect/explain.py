@@ -7,8 +7,6 @@ A case is what one job looked like at some moments.  The judge keeps one of each
   stagewatch explain /var/lib/stagewatch/cases/20261126T143000Z-540-9f8e7d6c.json.gz
   stagewatch inspect --json > f; stagewatch explain f
   curl -s http://JUDGE:9949/api/v1/jobs/540 | stagewatch explain - --svg 540.svg
-  stagewatch explain FILE --at 45
-      what it would have said 45 s after the first moment of the case
 
 Of more than a dozen ranks those alike share a line; a ! marks those that are silent for longer than
 their stage may take.
@@ -18,7 +16,7 @@ was sent by somebody else is explained on any machine.
 
 exit status:
   0  the case is explained, whatever the verdict
-  1  the file cannot be read or holds no case, or not of that job or moment
+  1  the file cannot be read or holds no case, or not of that job
   2  an option cannot be used
 """
 
@@ -30,11 +28,10 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from stagewatch.core.errors import ConfigError, StagewatchError
-from stagewatch.core.terminal import colours, columns
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.terminal import bold, colours, columns, red
 from stagewatch.core.words import duration, printable
 from stagewatch.inspect.reasons import reasons
 from stagewatch.inspect.rows import rows
@@ -48,11 +45,9 @@ from stagewatch.judgement.waits import Wait, key, waits_of
 
 MOST_WAITS = 24
 _ALIKE = 3
-"""So many of the waits that differ in names alone are told."""
+"""So many waits that differ in names alone are listed."""
 _LONGEST = 1200
 """Characters of a sentence: a job names its groups as it likes."""
-_UNIX = 1e8
-"""Seconds from which on a number is a time, and not a length of time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,13 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--job", default="", help="of several cases in FILE, the one of this job")
     parser.add_argument(
-        "--at",
-        default="last",
-        metavar="SECONDS",
-        help="judge it as of so many seconds after its first moment, or of a Unix time "
-        "[default: last, its last moment]",
-    )
-    parser.add_argument(
         "--svg", type=Path, metavar="FILE", help="also draw who waits for whom into this file"
     )
 
@@ -76,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain a case; returns the exit status, which `--help` explains."""
     case = _chosen(read_any(arguments.file), arguments.job)
-    case, whole = _until(case, arguments.at), case
+    if not case.moments:
+        raise StagewatchError(f"the case of job {name(case.job_id)} holds no moment")
     states = sorted(case.states(), key=_weight)
     waits = waits_of([state.verdict for state in states])
     if arguments.svg:
@@ -85,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.svg.write_text(drawn, encoding="utf-8")
         except OSError as error:
             raise StagewatchError(f"cannot write {arguments.svg}: {error.strerror}") from error
-    print(text(whole, case, states, waits, colour=colours(sys.stdout), width=columns(sys.stdout)))
+    print(text(case, states, waits, colour=colours(sys.stdout), width=columns(sys.stdout)))
     return 0
 
 
@@ -98,24 +87,8 @@ def _chosen(cases: Sequence[CaseFile], job: str) -> CaseFile:
     raise StagewatchError(f"it holds {of}")
 
 
-def _until(case: CaseFile, at: str) -> CaseFile:
-    """The case up to the moment that is asked for."""
-    if not case.moments:
-        raise StagewatchError(f"the case of job {name(case.job_id)} holds no moment")
-    if at == "last":
-        return case
-    if not re.fullmatch(r"\d{1,12}(\.\d{1,9})?", at):
-        raise ConfigError(f"--at = {at!r}: must be last, or seconds")
-    first = case.moments[0].time
-    limit = float(at) if float(at) >= _UNIX else first + float(at)
-    moments = [moment for moment in case.moments if moment.time <= limit + 0.001]
-    if not moments:
-        raise StagewatchError(f"the case of job {name(case.job_id)} begins later, at {_utc(first)}")
-    return replace(case, moments=moments)
-
-
 def _weight(state: State) -> tuple[bool, bool, str]:
-    """Whoever is at fault is told of first."""
+    """Roles at fault come first."""
     verdict = state.verdict
     return not verdict.charges, not verdict.stalled, verdict.role
 
@@ -124,7 +97,6 @@ def _weight(state: State) -> tuple[bool, bool, str]:
 
 
 def text(
-    whole: CaseFile,
     case: CaseFile,
     states: Sequence[State],
     waits: Sequence[Wait],
@@ -132,42 +104,42 @@ def text(
     colour: bool,
     width: int | None,
 ) -> str:
-    """The explanation.  `whole`: the case with its later moments."""
-    lines = [*_paragraph(_which(whole, case), "", width), ""]
+    """The explanation."""
+    lines = [*_paragraph(_which(case), "", width), ""]
     charged = {key(rank) for state in states for rank in state.verdict.culprits}
     ranks = case.moments[-1].ranks
-    lines.append(_bold("THE RANKS", colour))
+    lines.append(bold("THE RANKS", colour))
     for line, hot in rows(ranks, charged):
-        lines.append(_red(f"  {line}", colour and hot))
+        lines.append(red(f"  {line}", colour and hot))
     if any(rank.overdue for rank in ranks):
         lines.append("  ! no progress for longer than the stage may take")
-    lines += ["", _bold("WHO WAITS FOR WHOM", colour)]
+    lines += ["", bold("WHO WAITS FOR WHOM", colour)]
     for line in told(waits, several=len(states) > 1) or ["nobody is seen to wait for anybody"]:
         lines += _paragraph(line, "  ", width)
     steps = reasons(case.moments[-1], states, case.limits)
     for state in states:
         verdict = state.verdict
         role = f": {name(verdict.role).upper()}" if len(states) > 1 else ""
-        lines += ["", _bold(f"THE DECISION{role}", colour)]
+        lines += ["", bold(f"THE DECISION{role}", colour)]
         for number, step in enumerate(steps[verdict.role], 1):
             lines += _paragraph(f"{number}. {step.question}  {step.answer}.", "  ", width)
             for ground in step.grounds:
                 lines += _paragraph(f"- {ground}", "     ", width)
-        lines += [_red(line, colour and verdict.wrong) for line in _verdict(verdict, width)]
+        lines += [red(line, colour and verdict.wrong) for line in _verdict(verdict, width)]
     if not states:
         lines += ["", "No rank of the job is in sight."]
     return "\n".join(lines)
 
 
-def _which(whole: CaseFile, case: CaseFile) -> str:
+def _which(case: CaseFile) -> str:
     """Of what the text is."""
     cluster = f" of cluster {name(case.cluster)}" if case.cluster else ""
-    moments, at = len(whole.moments), case.moments[-1].time
+    moments, at = len(case.moments), case.moments[-1].time
     job = f"Job {name(case.job_id)}{cluster} as of {_utc(at)}"
     if moments == 1:
         return f"{job}, the only moment of the case; since when it is so cannot be told."
-    after = duration(at - whole.moments[0].time)
-    return f"{job}, moment {len(case.moments)} of {moments}, {after} after the first."
+    after = duration(at - case.moments[0].time)
+    return f"{job}, the last of {moments} moments, {after} after the first."
 
 
 def _utc(seconds: float) -> str:
@@ -212,11 +184,3 @@ def _paragraph(text: str, indent: str, width: int | None) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _bold(text: str, colour: bool) -> str:
-    return f"\033[1m{text}\033[0m" if colour else text
-
-
-def _red(text: str, colour: bool) -> str:
-    return f"\033[31m{text}\033[0m" if colour else text

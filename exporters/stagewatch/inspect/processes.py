@@ -43,7 +43,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Untold:
-    """The commands of which no record tells what they do."""
+    """The commands without a record of what they do."""
 
     lines: Sequence[str]
     still: bool

@@ -119,7 +119,7 @@ _TITLES = (
 
 
 _MOST = 4
-"""Lines on those at fault; the rest is told by its number."""
+"""Lines on those at fault; of the rest only the number is shown."""
 
 
 def _evidence(own: Case) -> Reason:
@@ -303,7 +303,7 @@ def _woken(state: State, now: float, limits: Limits) -> Reason:
     ]
     patience, silent = state.patience_seconds, state.silent_seconds
     if patience is None:
-        grounds.append("it tells of its collectives alone, and may have nothing to do")
+        grounds.append("it records collectives alone, and may have nothing to do")
         return Reason(question, "No, and nobody ever is", tuple(grounds))
     waits = f"its patience is {duration(patience)}{_why_patient(state, patience, limits)}"
     grounds.append(f"silent for {'no time' if silent is None else duration(silent)}; {waits}")

@@ -16,7 +16,7 @@ from stagewatch.ranks.wait_class import WaitClass
 FEW = 12
 """So many ranks have a line each."""
 MOST = 32
-"""Lines; the rest is told by its number."""
+"""Lines; of the rest only the number is shown."""
 _WIDEST = 80
 """Characters of what a rank is inside of."""
 _TITLES = (

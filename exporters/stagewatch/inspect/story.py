@@ -22,7 +22,7 @@ from stagewatch.ranks.wait_class import WaitClass
 
 SHOWN = 6
 BEFORE_SECONDS = (60.0, 45.0, 30.0, 15.0)
-"""Moments before the one that is told of, which show since when the job is suspected."""
+"""Earlier moments, which show since when the job is suspected."""
 
 
 class Queries(Protocol):

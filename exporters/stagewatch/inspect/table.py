@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from stagewatch.core.terminal import aligned
+from stagewatch.core.terminal import aligned, bold, red
 from stagewatch.core.words import duration
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
@@ -34,17 +34,15 @@ def table(
     accused = {_key(rank) for verdict in verdicts for rank in verdict.culprits}
     lines = []
     for number, line in enumerate(_lines([_row(fact) for fact in facts], width)):
-        if colour and number == 0:
-            lines.append(f"\033[1m{line}\033[0m")
-        elif colour and number and _key(facts[number - 1]) in accused:
-            lines.append(f"\033[31m{line}\033[0m")
+        if number == 0:
+            lines.append(bold(line, colour))
         else:
-            lines.append(line)
+            lines.append(red(line, colour and _key(facts[number - 1]) in accused))
     lines += ["", _LEGEND] if any(fact.overdue for fact in facts) else []
     lines.append("")
     for verdict in verdicts:
-        bold = colour and verdict.wrong
-        lines.append(f"\033[1;31m{sentence(verdict)}\033[0m" if bold else sentence(verdict))
+        wrong = colour and verdict.wrong
+        lines.append(bold(red(sentence(verdict), wrong), wrong))
     return "\n".join(lines)
 
 

@@ -10,18 +10,17 @@ from stagewatch import runbooks
 from stagewatch.act import collector as act
 from stagewatch.act import forms, owner
 from stagewatch.agent import AgentCommand
-from stagewatch.core.collector import AnySpec
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.context import Lookup, Route
 from stagewatch.core.errors import NoData
 from stagewatch.judgement import collector, slowness
 from stagewatch.judgement.cases import case_of
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions
-from stagewatch.web.facts import PageSources
 
 JSON = "application/json"
 
 
-def _specs() -> tuple[AnySpec[JudgeContext], ...]:
+def _specs() -> tuple[CollectorSpec[JudgeContext], ...]:
     return collector.SPEC, slowness.SPEC, act.SPEC, owner.SPEC, runbooks.SPEC
 
 
@@ -62,6 +61,6 @@ COMMAND = AgentCommand(
     context=JudgeContext,
     routes=_routes,
     lookups=_lookups,
-    sources=lambda context: PageSources(findings=context.findings.latest),
+    judged=lambda context: context.findings.latest,
     env="STAGEWATCH_JUDGE_",
 )

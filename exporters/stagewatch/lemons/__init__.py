@@ -1,4 +1,4 @@
-"""Which nodes and GPUs interrupt jobs more often than chance tells: a ledger, not a ranking.
+"""Which nodes and GPUs interrupt jobs more often than chance explains: a ledger, not a ranking.
 
 `events` asks a Prometheus what befell each node, and Slurm's accounting which jobs failed there;
 `ledger` counts interruptions and says who has more than the fleet's rate explains, by the exact

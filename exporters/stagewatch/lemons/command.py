@@ -1,4 +1,4 @@
-"""Says which nodes and GPUs interrupt jobs more often than chance tells.
+"""Says which nodes and GPUs interrupt jobs more often than chance explains.
 
   stagewatch lemons --prometheus http://prometheus:9090 --since 30d
   stagewatch lemons --accounting --json
@@ -7,8 +7,8 @@
 
 A node's interruptions are the times that the judge named it (as what holds a job up, or as slow),
 critical XIDs, and the times that Slurm had it down, failing, or drained for a fault; what follows
-within a day counts once.  They are held against the hours in which jobs had the node.  A lemon
-is a node of which even the lower end of its interval is above the fleet's rate.  GPUs likewise, by
+within a day counts once.  They are compared with the hours in which jobs had the node.  A node is
+a lemon if even the lower end of its rate's interval is above the fleet's rate; GPUs likewise, by
 what is known of one GPU.
 
 exit status:
@@ -55,7 +55,7 @@ class LemonsOptions:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is told of one cluster."""
+    """The ledgers of one cluster."""
 
     cluster: str
     past: Past

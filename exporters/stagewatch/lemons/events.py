@@ -24,7 +24,7 @@ GAP_SECONDS = 600.0
 """A verdict that comes back within this time is the same one."""
 
 MAX_CLOSE = 2000
-"""Verdicts, the latest, of which the GPU and the cost are asked."""
+"""The GPU and the cost are asked for so many verdicts, the latest."""
 
 FAILED_STATES = "BF,F,NF,OOM"
 """Slurm's states of jobs that failed: at boot, by themselves, with a node, out of memory."""

@@ -22,7 +22,7 @@ MAX_POINTS = 2000
 """Points asked of a range query at once; servers refuse more than 11,000 (Prometheus) or 30,000."""
 
 MAX_RAW_SECONDS = 3600.0
-"""Time of which raw samples are asked at once."""
+"""The longest time for which raw samples are asked at once."""
 
 
 @dataclass(frozen=True, slots=True)

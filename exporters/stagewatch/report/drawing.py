@@ -1,7 +1,7 @@
-"""The common parts of all figures: size and style, printable words, moments in time, and files.
+"""The common parts of the figures: size and style, printable words, moments in time, and files.
 
-A figure is drawn twice, as wide as one column of a paper and as both, and nothing in it is set
-smaller than 7 pt.  Everything is drawn by matplotlib's objects; its global state stays as it was.
+A figure is as wide as a page, and no text in it is smaller than 7 pt.  It is made of matplotlib's
+objects; matplotlib's global state does not change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, ParamSpec
 
@@ -26,8 +25,18 @@ from matplotlib.ticker import MultipleLocator
 
 from stagewatch.core.words import printable
 
+INCHES = 7.0
+"""The width of a figure."""
 SMALL = 7.0
 """Points, as printed; no text is smaller."""
+TEXT = 48
+"""Characters of a name."""
+TICKS = 9
+"""Ticks on an axis of time, at most."""
+NEAR = 0.02
+"""Moments that are nearer than this share of the axis share a line."""
+KEY_COLUMNS = 2
+"""Columns of the key of moments."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Name the lines of moments; the key above the figure says what each is."""
@@ -69,31 +78,6 @@ _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """A width that conferences on systems have, and what fits into it."""
-
-    inches: float
-    suffix: str
-    """Ends the name of a file of this width."""
-    columns: int
-    """Columns of the key of moments."""
-    legend: int
-    """Entries of a legend beside each other."""
-    text: int
-    """Characters of a name."""
-    ticks: int
-    """Ticks on an axis of time, at most."""
-    near: float
-    """Moments that are nearer than this share of the axis have one line in common."""
-    least: float
-    """What lasts for a smaller share of the axis is drawn this wide, so that it can be seen."""
-
-
-PAGE = Paper(7.0, "", columns=2, legend=8, text=48, ticks=9, near=0.02, least=0.012)
-COLUMN = Paper(3.3, "-column", columns=1, legend=3, text=26, ticks=5, near=0.05, least=0.03)
-
-
 @contextmanager
 def _style() -> Iterator[None]:
     """Our style, whatever a matplotlibrc holds; the font draws a box for a character it lacks."""
@@ -110,22 +94,11 @@ def styled(draw: Callable[P, Drawing]) -> Callable[P, Drawing]:
 class Drawing:
     """One figure; `name` is its file's name and must be unique on a page."""
 
-    def __init__(self, name: str, title: str, paper: Paper, height: float) -> None:
-        self.name = name + paper.suffix
+    def __init__(self, name: str, title: str, height: float) -> None:
+        """`height` is in inches."""
+        self.name = name
         self.title = title
-        self.paper = paper
-        self.figure = Figure(figsize=(paper.inches, height), layout="constrained")
-
-    def legend(self, handles: Sequence[Artist], columns: int, **more: float) -> None:
-        """What colours mean, below the plot."""
-        self.figure.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=min(columns, len(handles)),
-            frameon=False,
-            handlelength=1.2,
-            **more,
-        )
+        self.figure = Figure(figsize=(INCHES, height), layout="constrained")
 
     @cached_property
     def svg(self) -> str:
@@ -141,30 +114,28 @@ class Drawing:
         """
         svg = self.svg[self.svg.index("<svg") :]
         svg = re.sub(r"<(style|metadata)\b.*?</\1>", "", svg, flags=re.DOTALL)
-        inches = self.paper.inches
-        size = f'role="img" width="{inches * 138:g}" style="min-width: {inches:g}in"'
+        size = f'role="img" width="{INCHES * 138:g}" style="min-width: {INCHES:g}in"'
         svg = re.sub(r'width="\S+" height="\S+"', size, svg, count=1)
         return re.sub(r'<g id="[^"]*"', "<g", svg)
 
     def file(self, format: str) -> bytes:
-        """The SVG, PDF or PNG."""
+        """The SVG or PDF."""
         if format == "svg":
             return self.svg.encode()
-        nothing = {"pdf": "CreationDate", "png": "Software"}
-        return self._saved(format, {nothing[format]: None, "Title": self.title})
+        return self._saved(format, {"CreationDate": None, "Title": self.title})
 
     def _saved(self, format: str, metadata: dict[str, str | None]) -> bytes:
         file = io.BytesIO()
         with _style(), matplotlib.rc_context({"svg.hashsalt": self.name}):
-            self.figure.savefig(file, format=format, dpi=300, metadata=metadata)
+            self.figure.savefig(file, format=format, metadata=metadata)
         return file.getvalue()
 
 
-def row_labels(axes: Axes, labels: Sequence[str], paper: Paper) -> None:
+def row_labels(axes: Axes, labels: Sequence[str]) -> None:
     """A row for each label, the first at the top, of height 1."""
     axes.set_ylim(len(labels), 0)
     rows = [at + 0.5 for at in range(len(labels))]
-    axes.set_yticks(rows, [fitted(each, paper.text) for each in labels])
+    axes.set_yticks(rows, [fitted(each) for each in labels])
     axes.tick_params(axis="y", length=0, pad=3)
 
 
@@ -185,13 +156,13 @@ def patch(words: str, colour: str) -> Patch:
     return Patch(label=words, **look(colour))
 
 
-def fitted(text: str, most: int) -> str:
+def fitted(text: str) -> str:
     """Text that any file can hold: of limited length, without characters that control terminals or
     the direction of writing; the beginning is kept, which names a node, and the end, of a path."""
     # Marks that stack up above and below a letter would take the room of the plot.
     text = "".join(c for c in unicodedata.normalize("NFC", text) if not unicodedata.combining(c))
-    third = most // 3
-    shown = text if len(text) <= most else f"{text[:third]}…{text[third + 1 - most :]}"
+    third = TEXT // 3
+    shown = text if len(text) <= TEXT else f"{text[:third]}…{text[third + 1 - TEXT :]}"
     return printable(shown, substitute="�")
 
 
@@ -203,21 +174,21 @@ class Mark(NamedTuple):
     colour: str
 
 
-def key_height(marks: Sequence[Mark], paper: Paper) -> float:
+def key_height(marks: Sequence[Mark]) -> float:
     """Inches that the key of some moments and their letters take above a plot."""
-    return 0.3 + 0.14 * -(-len(marks) // paper.columns)
+    return 0.3 + 0.14 * -(-len(marks) // KEY_COLUMNS)
 
 
-def time_axis(drawing: Drawing, panels: Sequence[Axes], low: float, high: float, zero: str) -> None:
-    """Give panels above one another an axis of round times, `zero` telling when 0 is."""
+def time_axis(panels: Sequence[Axes], low: float, high: float) -> None:
+    """Give panels above one another an axis of round times after the injection."""
     high = max(high, low + 1.0)
-    least = (high - low) / drawing.paper.ticks
+    least = (high - low) / TICKS
     step = next((each for each in _TIME_STEPS if each >= least), 86400 * -(-least // 86400))
     divisor, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if step >= s)
     panels[-1].set_xlim(low, high)
     panels[-1].xaxis.set_major_locator(MultipleLocator(step))
     panels[-1].xaxis.set_major_formatter(lambda value, _: _signed(round(value) / divisor))
-    panels[-1].set_xlabel(f"{unit} {zero}", labelpad=2)
+    panels[-1].set_xlabel(f"{unit} after the injection", labelpad=2)
 
 
 def mark_moments(drawing: Drawing, panels: Sequence[Axes], marks: Iterable[Mark]) -> None:
@@ -229,7 +200,7 @@ def mark_moments(drawing: Drawing, panels: Sequence[Axes], marks: Iterable[Mark]
     for mark in sorted(each for each in marks if low <= each.when <= high):
         style = "-" if mark.colour == "inject" else (0, (4, 2))
         colour = COLOURS[mark.colour]
-        if mark.when - last >= drawing.paper.near * (high - low):
+        if mark.when - last >= NEAR * (high - low):
             letter, last = next(letters), mark.when
             for axes in panels:
                 # A seam shows the line on cells of any colour; it lies below all curves.
@@ -249,7 +220,7 @@ def mark_moments(drawing: Drawing, panels: Sequence[Axes], marks: Iterable[Mark]
     drawing.figure.legend(
         handles=handles,
         loc="outside upper left",
-        ncols=drawing.paper.columns,
+        ncols=KEY_COLUMNS,
         frameon=False,
         handlelength=1.6,
         labelspacing=0.2,

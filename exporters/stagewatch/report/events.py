@@ -25,7 +25,7 @@ VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "strag
 _INITIALS = ("cpu", "dns", "gpu", "io", "ip", "nfs", "oom", "tcp")
 
 ANY = "?"
-"""The rank of an event of which only the role is known."""
+"""Stands for the rank if only the role of an event is known."""
 
 
 @dataclass(frozen=True, slots=True)

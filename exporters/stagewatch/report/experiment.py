@@ -20,7 +20,6 @@ from stagewatch.report.diagnosis import (
     Milestones,
     Suspect,
     View,
-    controller_view,
     diagnose,
     milestones,
     suspects,
@@ -88,7 +87,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An injected fault, as everything shows it, and what the controller `alone` shows."""
+    """An injected fault and all that was seen of it."""
 
     fault: Fault
     target: Target
@@ -105,7 +104,6 @@ class Experiment:
     milestones: Milestones
     suspects: Sequence[Suspect]
     diagnosis: Diagnosis
-    alone: Milestones
     recorded: int
     """GPUs of the job's nodes whose readings are replayed from a recording."""
     cost: Cost
@@ -194,7 +192,6 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
         milestones=seen,
         suspects=ordered,
         diagnosis=diagnose(view.events, ordered, stages_open),
-        alone=milestones(fault, target, controller_view(view)),
         recorded=len(recorded),
         cost=_cost(history, past, job, fault.start),
     )

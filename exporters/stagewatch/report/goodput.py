@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from stagewatch.core.config import number, option
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import Attempt, Job, find_attempts, move_lost
-from stagewatch.report.causes import Cause, find_causes
 from stagewatch.report.history import Labels
 from stagewatch.report.ledger import (
     GROUPS,
@@ -20,11 +19,8 @@ from stagewatch.report.ledger import (
     missing,
     read_ledger,
 )
-from stagewatch.report.periods import Period, PeriodOptions, iso, minute, month, month_words, span
+from stagewatch.report.periods import Period, PeriodOptions, minute, month_words
 
-MAX_CAUSES = 10
-MAX_PLACES = 5
-"""Places that the page names for a cause; JSON has all."""
 MAX_ROWS = 15
 """Rows of a table on the page, the largest first; the others are one row."""
 
@@ -57,9 +53,6 @@ class GoodputOptions(PeriodOptions):
     """Options of `stagewatch report goodput`."""
 
     cluster: str = option("", "only this cluster; all if empty")
-    user: str = option("", "only jobs of this user; GPUs outside of jobs are then left out")
-    account: str = option("", "only jobs of this account, likewise")
-    partition: str = option("", "only jobs of this partition, likewise")
     price: tuple[tuple[str, float], ...] = option(
         (),
         "what a GPU-hour costs, as 2.50, or by model of GPU, as h100=2.50,a100=1.20,other=1; no "
@@ -71,27 +64,18 @@ class GoodputOptions(PeriodOptions):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request for a report: the period, the one before it to compare with, and their names."""
+    """The request for a report."""
 
     options: GoodputOptions
     period: Period
-    before: Period
     title: str
     when: str
     """The period as a sentence begins with it."""
-    before_title: str
 
     @property
     def clusters(self) -> Labels:
         """Labels that all series must have."""
         return {"cluster": self.options.cluster} if self.options.cluster else {}
-
-    @property
-    def jobs(self) -> dict[str, str]:
-        """Labels that only series of jobs have."""
-        chosen = self.options
-        labels = {"user": chosen.user, "account": chosen.account, "partition": chosen.partition}
-        return {name: value for name, value in labels.items() if value}
 
     @property
     def prices(self) -> Prices:
@@ -100,19 +84,15 @@ class Asked:
 
 
 def asked_of(options: GoodputOptions) -> Asked:
-    """The request that options make: a month is compared with the month before it, another period
-    with as long a time.  Raises `ConfigError`."""
+    """The request that options make.  Raises `ConfigError`."""
     period, whole = options.periods()
     if options.month:
-        before = month(iso(whole.start - 1)[:7])
         title = month_words(whole)
         if period.end < whole.end:
             title += f" (until {minute(period.end)} UTC)"
-        return Asked(options, period, before, title, f"In {title}", month_words(before))
-    before = Period(period.start - period.seconds, period.start)
+        return Asked(options, period, title, f"In {title}")
     title = f"{minute(period.start)} to {minute(period.end)} UTC"
-    earlier = f"the {span(period.seconds)} before"
-    return Asked(options, period, before, title, f"From {title}", earlier)
+    return Asked(options, period, title, f"From {title}")
 
 
 def _sums() -> defaultdict[str, float]:
@@ -155,11 +135,6 @@ class Use:
     def observed(self) -> float:
         """GPU-seconds while the rules were evaluated."""
         return self.seconds - self.states.get(NOT_OBSERVED, 0.0)
-
-    @property
-    def trained(self) -> float:
-        """Productive share of what was observed: what may be compared with another period."""
-        return self.groups["productive"] / self.observed if self.observed else 0.0
 
     @property
     def known(self) -> float:
@@ -209,10 +184,7 @@ class Goodput:
     total: Use
     tables: Mapping[str, Mapping[str, Use]]
     """By account, user, partition, model and job: what each held, the largest first."""
-    causes: Sequence[Cause]
     attempts: Sequence[Attempt]
-    before: Use | None
-    """The period before; None where it was not recorded."""
     unpriced: float
     """GPU-seconds of models without a price, where there are prices."""
 
@@ -235,12 +207,11 @@ DIMENSIONS: dict[str, Callable[[Key], str]] = {
 
 def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
     """Ask the server.  Raises `StagewatchError`, also where the rules are not loaded."""
-    read = _read(api, asked, asked.period)
-    if read is None:
+    ledger = read_ledger(api, asked.period, asked.clusters)
+    if ledger is None:
         raise missing(asked.period)
-    ledger, attempts = read
-    causes = find_causes(api, ledger, attempts, asked.clusters)
-    before = _read(api, asked, asked.before)
+    attempts = find_attempts(api, ledger, asked.clusters)
+    move_lost(ledger, attempts)
     total = _use(asked, ledger.rows.items())
     total.attempts += attempts
     unpriced = sum(
@@ -254,21 +225,9 @@ def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
         ],
         total=total,
         tables={name: _table(asked, ledger, attempts, of) for name, of in DIMENSIONS.items()},
-        causes=causes,
         attempts=attempts,
-        before=_use(asked, before[0].rows.items()) if before else None,
         unpriced=unpriced if asked.prices.by_model else 0.0,
     )
-
-
-def _read(api: PrometheusApi, asked: Asked, period: Period) -> tuple[Ledger, list[Attempt]] | None:
-    """A ledger in which lost work has been moved, and the runs that lost it."""
-    ledger = read_ledger(api, period, asked.clusters, asked.jobs)
-    if ledger is None:
-        return None
-    attempts = find_attempts(api, ledger, asked.clusters)
-    move_lost(ledger, attempts)
-    return ledger, attempts
 
 
 def _use(asked: Asked, rows: Iterable[tuple[Key, float]]) -> Use:

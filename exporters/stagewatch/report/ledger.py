@@ -73,7 +73,7 @@ MEASURED = 300.0
 """Seconds in which the interval of evaluations is measured."""
 
 PIECE = 21600.0
-"""Seconds of which single evaluations are counted at once: every series is looked at for each."""
+"""Single evaluations are counted in parts of so many seconds: each count reads every series."""
 
 
 class Key(NamedTuple):
@@ -124,14 +124,8 @@ class Ledger:
         """Share of the period in which the rules were evaluated."""
         return sum(self.observed[cluster].values()) / self.period.seconds
 
-    def unseen(self, each: Period) -> float:
-        """Seconds of a day or an hour in which no cluster's rules were evaluated."""
-        seen = max((of.get(each.start, 0.0) for of in self.observed.values()), default=0.0)
-        step = max((of.get(each.start, 0.0) for of in self.intervals.values()), default=0.0)
-        return 0.0 if each.seconds - seen <= 1.5 * step else each.seconds - seen
-
     def gpus(self, cluster: str) -> float:
-        """The mean number of configured GPUs while they were observed; of a filter, those held."""
+        """The mean number of configured GPUs while they were observed."""
         seconds = sum(self.observed[cluster].values())
         mine = (
             value
@@ -156,28 +150,20 @@ def window(period: Period) -> str:
     return milliseconds(max(0.001, period.seconds - 0.001))
 
 
-def read_ledger(
-    api: PrometheusApi,
-    period: Period,
-    cluster: Labels,
-    jobs: Labels,
-) -> Ledger | None:
-    """The ledger of a period; None where the rules were never evaluated in it.
+def read_ledger(api: PrometheusApi, period: Period, cluster: Labels) -> Ledger | None:
+    """The ledger of a period; None if the rules were never evaluated in it.
 
-    `cluster` are labels of all series and `jobs` further ones of jobs: with these, GPUs outside of
-    jobs are left out.
+    `cluster` are labels of all series.
     """
     ledger = Ledger(period, [], {}, {}, {})
     ledger.bins.extend(split(period, ledger.step))
     for each in ledger.bins:
         _observe(api, ledger, each, matchers(**cluster))
-        _add(api, ledger, each, select(JOBS, **cluster, **jobs), allocated=True)
-        if not jobs:
-            _add(api, ledger, each, select(OUTSIDE, **cluster), allocated=False)
+        _add(api, ledger, each, select(JOBS, **cluster), allocated=True)
+        _add(api, ledger, each, select(OUTSIDE, **cluster), allocated=False)
     if not any(ledger.observed.values()):
         return None
-    if not jobs:
-        _add_unobserved(ledger)
+    _add_unobserved(ledger)
     return ledger
 
 

@@ -21,7 +21,7 @@ from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
 from stagewatch.report.events import Firing, Hung, Milestone
 from stagewatch.report.experiment import Experiment
-from stagewatch.report.goodput import MAX_CAUSES, MAX_PLACES, Goodput, largest
+from stagewatch.report.goodput import Goodput, largest
 from stagewatch.report.ledger import GROUPS, STATES
 from stagewatch.report.phases import PHASES, Phases
 from stagewatch.report.recovery import Recovery
@@ -33,12 +33,8 @@ VERDICTS = {
 }
 
 
-Figures = Mapping[str, Sequence[str]]
-"""SVG by the figure's name: as wide as a page, and as a column, which small screens show."""
-
-
-def experiment_page(experiment: Experiment, figures: Figures) -> str:
-    """The page of an experiment."""
+def experiment_page(experiment: Experiment, figures: Mapping[str, str]) -> str:
+    """The page of an experiment; `figures` are SVG by name."""
     deviations = sorted(
         (each for each in experiment.view.findings if each.deviated is not None),
         key=lambda each: (not each.steady, each.deviated, -each.severity),
@@ -46,7 +42,10 @@ def experiment_page(experiment: Experiment, figures: Figures) -> str:
     by_marker = str(experiment.target) == experiment.fault.target
     return _render(
         "experiment.html.jinja",
-        figures,
+        figures={
+            name: markupsafe.Markup(svg)  # noqa: S704 - ours, see drawing
+            for name, svg in figures.items()
+        },
         title=story.capital(experiment.name),
         opening=story.experiment_opening(experiment),
         entries=story.entries(experiment),
@@ -61,32 +60,27 @@ def experiment_page(experiment: Experiment, figures: Figures) -> str:
     )
 
 
-def recovery_page(recovery: Recovery, figures: Figures) -> str:
+def recovery_page(recovery: Recovery) -> str:
     """The page of failures and recoveries."""
     return _render(
         "recovery.html.jinja",
-        figures,
         title=recovery.asked.title,
         recovery=recovery,
         opening=lambda cluster: story.recovery_opening(recovery, cluster),
-        caption=story.timeline_caption,
+        told_of=story.incident_in_words,
         verdicts=VERDICTS,
         phases=phase_rows,
     )
 
 
-def goodput_page(goodput: Goodput, figures: Figures) -> str:
+def goodput_page(goodput: Goodput) -> str:
     """The page of what the GPUs were paid for."""
     return _render(
         "goodput.html.jinja",
-        figures,
         title=story.capital(goodput.asked.title),
         opening=story.goodput_opening(goodput),
         goodput=goodput,
         states=states_of(goodput),
-        groups=GROUPS,
-        most_causes=MAX_CAUSES,
-        most_places=MAX_PLACES,
         largest=largest,
     )
 
@@ -102,7 +96,7 @@ def states_of(goodput: Goodput) -> list[tuple[str, str, str, float]]:
     return sorted(rows, key=lambda row: (order.index(row[1]), -row[3]))
 
 
-def _render(template: str, figures: Figures, **content: Any) -> str:
+def _render(template: str, **content: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("stagewatch.report", "templates"),
         autoescape=True,
@@ -116,10 +110,6 @@ def _render(template: str, figures: Figures, **content: Any) -> str:
     css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     return environment.get_template(template).render(
         css=markupsafe.Markup(css),  # noqa: S704 - our own file
-        figures={
-            name: [markupsafe.Markup(svg) for svg in widths]  # noqa: S704 - ours, see drawing
-            for name, widths in figures.items()
-        },
         version=stagewatch.__version__,
         made=periods.iso(time.time()),
         **content,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from stagewatch.core import words
+from stagewatch.core import config, words
 from stagewatch.core.config import duration, option
 from stagewatch.core.errors import ConfigError
 
@@ -74,10 +74,7 @@ def _when(text: str, flag: str, now: float) -> float:
 def moment(text: str, flag: str) -> float:
     """Unix seconds of `2026-11-21T14:30:00Z` (without a zone: UTC) or of a plain number."""
     try:
-        if re.fullmatch(r"\d+(\.\d+)?", text):
-            return datetime.fromtimestamp(float(text), timezone.utc).timestamp()
-        when = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-        return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+        return config.moment(text)
     except (ValueError, OverflowError, OSError) as error:
         raise ConfigError(
             f"{flag} {text!r}: must be a time such as 2026-11-21T14:30:00Z, or Unix seconds"

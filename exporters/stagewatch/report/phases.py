@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from stagewatch.report.events import NOTES
-from stagewatch.report.history import Grid, History, Labels, Values, by_job
+from stagewatch.report.history import Grid, History, Labels, by_job
 from stagewatch.report.incidents import (
     JOIN_SECONDS,
     SILENT_COLUMNS,
@@ -49,7 +49,6 @@ class Phases:
     downtime: Period | None = None
     restored: bool = False
     """Whether every interrupted job was seen to run again."""
-    running: Mapping[str, Values] = field(default_factory=dict)
 
     @property
     def ended(self) -> float | None:
@@ -111,7 +110,6 @@ def phases_of(sweep: History, incident: Incident, cluster: str) -> Phases:
         jobs=tuple(told),
         downtime=Period(began, until) if until is not None and until > began else None,
         restored=all_back,
-        running=running,
     )
 
 

@@ -18,21 +18,14 @@ from stagewatch.report.experiment import Experiment
 from stagewatch.report.goodput import Goodput
 from stagewatch.report.history import Grid, Values
 from stagewatch.report.periods import iso
-from stagewatch.report.recovery import Recovery
 
 _FORMULA = ("=", "+", "-", "@")
 
-IN_CSV = frozenset({"values", "severities", "past", "running", "ledger"})
+IN_CSV = frozenset({"values", "severities", "past", "ledger"})
 """What JSON leaves out, since it is as long as a series."""
 
 SAMPLES = ("time", "metric", "labels", "value", "unit")
 """The columns of an experiment: a row for each sample."""
-
-INCIDENTS = (
-    *("cluster", "began", "nodes", "jobs", "what", "detected_by"),
-    *("detected_seconds", "resumed_seconds", "downtime_seconds"),
-)
-"""The columns of a recovery: a row for each incident; seconds count from its beginning."""
 
 HOURS = (
     *("start", "end", "cluster", "job_id", "user", "account", "partition", "model"),
@@ -89,19 +82,6 @@ def _samples(series: Finding, grid: Grid, values: Values) -> Iterator[_Row]:
             when = datetime.fromtimestamp(grid.time(at), timezone.utc)
             time = when.isoformat(" ", "milliseconds")[:-6] + "Z"
             yield time, series.signal.source, labels, value, series.signal.unit
-
-
-def recovery_csv(recovery: Recovery) -> str:
-    """Every incident."""
-    rows: list[Iterable[Any]] = []
-    for cluster in recovery.clusters:
-        for each in cluster.incidents:
-            nodes, jobs = " ".join(each.incident.nodes), " ".join(each.incident.jobs)
-            what = (cluster.cluster, iso(each.began), nodes, jobs, each.incident.kinds)
-            moments = (each.detected, each.resumed)
-            after = [None if when is None else when - each.began for when in moments]
-            rows.append((*what, each.detected_by, *after, each.downtime and each.downtime.seconds))
-    return csv_text(INCIDENTS, rows)
 
 
 def goodput_csv(goodput: Goodput) -> str:

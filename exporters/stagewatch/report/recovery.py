@@ -23,8 +23,8 @@ MAX_INCIDENTS = 200
 JUDGED_SECONDS = 43200.0
 """An objective is judged over half a day at least: 99.9 % of an hour leave 3.6 s, a look or two."""
 
-MAX_FIGURES = 30
-"""Of one cluster."""
+MAX_SECTIONS = 30
+"""Incidents of a cluster that have a section of their own."""
 
 _AGENTS = Regex("stagewatch.*")
 """The scrape jobs of node agents and of Slurm's agent."""
@@ -121,6 +121,11 @@ class ClusterRecovery:
         return [each.downtime.seconds for each in self.incidents if each.downtime]
 
     @property
+    def told(self) -> list[Phases]:
+        """The incidents that have a section of their own."""
+        return [each for each in self.incidents if each.told][:MAX_SECTIONS]
+
+    @property
     def wasted_gpu_hours(self) -> float | None:
         """The sum of both kinds; None if neither is known."""
         kinds = (self.stalled_gpu_hours, self.interrupted_gpu_hours)
@@ -134,15 +139,6 @@ class Recovery:
 
     asked: Asked
     clusters: Sequence[ClusterRecovery]
-
-    def shown(self) -> list[tuple[ClusterRecovery, Phases, str]]:
-        """The incidents that have a section and a figure of their own, with the figure's name."""
-        chosen = [
-            (cluster, each)
-            for cluster in self.clusters
-            for each in [one for one in cluster.incidents if one.told][:MAX_FIGURES]
-        ]
-        return [(*each, f"timeline-{at}") for at, each in enumerate(chosen, 1)]
 
 
 def make_recovery(api: PrometheusApi, asked: Asked) -> Recovery:

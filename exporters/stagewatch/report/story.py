@@ -31,7 +31,7 @@ SHORT_BASELINE = 60.0
 """Seconds of a baseline below which it tells little."""
 TOGETHER_SECONDS = 1.0
 MANY = 4
-"""So many equal events of a role within a second are told in one line."""
+"""So many equal events of a role within a second share a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,25 +268,17 @@ def _incident(worst: Phases, several: bool) -> str:
 
 
 def goodput_opening(goodput: Goodput) -> list[str]:
-    """Three sentences: where the paid hours went, what cost most, and how it was before."""
-    return [_paid(goodput), _costliest(goodput), _before(goodput)]
-
-
-def _paid(goodput: Goodput) -> str:
+    """One sentence: where the paid hours went."""
     asked, total = goodput.asked, goodput.total
     hours = amount(total.seconds / 3600, "GPU-hours") + _money(goodput, total.cost)
-    if asked.jobs:
-        whose = " and ".join(f"{name} {value}" for name, value in asked.jobs.items())
-        held = f"jobs of {whose} held {hours}"
-    else:
-        gpus = f"{round(sum(each.gpus for each in goodput.clusters)):,} GPUs"
-        held = f"the {gpus} of {_clusters(goodput)} were paid for {hours}"
+    gpus = f"{round(sum(each.gpus for each in goodput.clusters)):,} GPUs"
+    held = f"the {gpus} of {_clusters(goodput)} were paid for {hours}"
     told = [
         f"{portion(seconds / total.seconds)} {words}"
         for words, seconds in _groups(goodput)
         if seconds >= 0.0005 * total.seconds
     ]
-    return f"{asked.when} {held}: {', '.join(told)}."
+    return [f"{asked.when} {held}: {', '.join(told)}."]
 
 
 def _groups(goodput: Goodput) -> list[tuple[str, float]]:
@@ -307,33 +299,9 @@ def _money(goodput: Goodput, cost: float | None) -> str:
     return "" if cost is None else f" ({amount(cost, goodput.asked.prices.currency)})"
 
 
-def _costliest(goodput: Goodput) -> str:
-    causes = goodput.causes
-    if not causes:
-        return "Nothing stood still, was lost or was out of service."
-    first = causes[0]
-    place, seconds = first.worst[0]
-    words = f"The costliest cause is “{first.words}” with {amount(first.seconds / 3600)} GPU-hours"
-    words += _money(goodput, goodput.cost_of(first.seconds))
-    most = f", {portion(seconds / first.seconds)} of them" if len(first.places) > 1 else ", all"
-    return f"{words}{most} in {place}."
-
-
-def _before(goodput: Goodput) -> str:
-    before, title = goodput.before, goodput.asked.before_title
-    if before is None:
-        return f"Nothing of {title} was recorded to compare with."
-    was, now = before.trained, goodput.total.trained
-    change = round(100 * (now - was), 1)
-    how = f"{change:+.1f} points".replace("-", "−")
-    return (
-        f"Of the observed hours {portion(now)} trained; in {title} it was {portion(was)} ({how})."
-    )
-
-
-def timeline_caption(phases: Phases) -> str:
-    """What the time line of an incident shows."""
-    return f"{_incident(phases, several=False)}" if phases.downtime else "No job was interrupted."
+def incident_in_words(phases: Phases) -> str:
+    """One incident: where and when it began, and how it ended."""
+    return _incident(phases, several=False) if phases.downtime else "No job was interrupted."
 
 
 def why_no_figure(experiment: Experiment) -> str:

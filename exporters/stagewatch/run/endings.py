@@ -44,7 +44,7 @@ class Ending:
 
     @property
     def signal(self) -> int:
-        """The signal that ended it; 0 where none is known to have."""
+        """The signal that ended it; 0 if none is known."""
         return os.WTERMSIG(self.status) if self.status and os.WIFSIGNALED(self.status) else 0
 
 

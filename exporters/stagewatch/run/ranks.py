@@ -187,7 +187,7 @@ class Ranks:
         return f"{end}, and no rank has recorded why"
 
     def _of_processes(self, end: str, status: int) -> str:
-        """The story of a command of which no rank kept a record."""
+        """The story of a command without any record."""
         endings = [
             f"\n  process {one.pid} ({printable(one.command)}): {ended(one.status)}"
             for one in self._endings.seen()

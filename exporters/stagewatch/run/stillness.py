@@ -11,7 +11,7 @@ from stagewatch.host.procfs import ProcessStat
 from stagewatch.inspect.processes import stand_still
 
 STILL_SECONDS = 30.0
-"""How long none may do anything before that is told."""
+"""How long all must do nothing before that is reported."""
 AFTER_SECONDS = 30.0
 """For how long the end of a command may have to do with it: signals wake processes up."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagewatch.agent import AgentCommand
-from stagewatch.core.collector import AnySpec
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.slurm.collectors import (
     controller,
     discovery,
@@ -18,7 +18,7 @@ from stagewatch.slurm.collectors import (
 from stagewatch.slurm.context import SlurmContext, SlurmOptions, slurm_context
 
 
-def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
+def collector_specs() -> tuple[CollectorSpec[SlurmContext], ...]:
     """Every collector of the Slurm agent, in the order of the exposition."""
     return (
         queue.SPEC,

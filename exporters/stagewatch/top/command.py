@@ -4,11 +4,9 @@ The verdict is at the top, then a line per rank, ranks at fault first.  The comm
 root, or the user of the ranks, sees the most.  With --prometheus it shows all ranks of JOB, on all
 its nodes.
 
-  <  >     sort by the column to the left or right of this one; so does a click on a title
-  r        reverse the order
+  <  >     sort by the column to the left or right of this one
   /        show only ranks with these words in their job, role, rank, node, stage or class
   e        the stacks of the rank under the cursor, and of the other ranks of its job, by py-spy
-  t        write the last events of its job to a file here, for https://ui.perfetto.dev
   q        end, as Ctrl-C does
 
 ► marks the ranks at fault, ! those without progress for longer than their stage may take.  The bar
@@ -28,15 +26,12 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import select
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from stagewatch.core.config import (
     add_options,
@@ -49,7 +44,6 @@ from stagewatch.inspect.command import LookOptions
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.top.node import NodeSource
 from stagewatch.top.rows import Source
-from stagewatch.trace.command import TraceOptions, write
 
 NODE_SECONDS, JOB_SECONDS = 1.0, 5.0
 """Between two looks at this node, and two questions to a Prometheus."""
@@ -83,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = options_of(arguments, TopOptions, "top")
     server = server_at(options.prometheus, arguments)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in ("", "dumb"):
-        raise ConfigError("top needs a terminal; for files and pipes: stagewatch inspect --watch 5")
+        raise ConfigError("top needs a terminal; for files and pipes: stagewatch inspect")
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # an empty name counts as none
     logging.disable()  # a log line would disturb the screen
@@ -91,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = _source(options, server, arguments.job_id)
     with closing(source):
         interval = options.interval or (JOB_SECONDS if server else NODE_SECONDS)
-        screen = Screen(source, interval, _tracer(arguments, options, server))
+        screen = Screen(source, interval)
         screen.run()
     return screen.return_code or 0
 
@@ -117,25 +111,3 @@ def _source(options: TopOptions, server: PrometheusOptions | None, job: str) -> 
     from stagewatch.top.job import JobSource
 
     return JobSource(PrometheusApi.of(server), job)
-
-
-def _tracer(
-    arguments: argparse.Namespace, options: TopOptions, server: PrometheusOptions | None
-) -> Callable[[str], str]:
-    """A function that writes the trace of a job, as `stagewatch trace` does, and returns its
-    path."""
-    own = argparse.Namespace(config=arguments.config)  # the flags are only for the Prometheus
-    asked = replace(
-        options_of(own, TraceOptions, "trace"),
-        record_dir=options.record_dir,
-        prometheus=options.prometheus,
-        agent=(),
-    )
-
-    def trace(job: str) -> str:
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", job)[:80]
-        output = Path(f"stagewatch-{name}-{time.strftime('%Y%m%dT%H%M%S')}.json.gz")
-        events = write(output, replace(asked, job=job), server)
-        return f"{output.absolute()}: {events} events; open it at https://ui.perfetto.dev"
-
-    return trace

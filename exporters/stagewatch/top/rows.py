@@ -57,7 +57,7 @@ class View:
     """The result of one look."""
 
     sentences: Sequence[tuple[str, bool]] = ()
-    """The verdicts, the gravest first, and whether each tells of something wrong."""
+    """The verdicts, the gravest first, and whether something is wrong by each."""
     rows: Sequence[Row] = ()
 
 
@@ -280,10 +280,9 @@ def cells(row: Row, columns: Layout) -> list[Cell]:
     return line
 
 
-def ordered(rows: Iterable[Row], column: Column, *, reverse: bool) -> list[Row]:
+def ordered(rows: Iterable[Row], column: Column) -> list[Row]:
     """The rows sorted by a column; equal ones stay in the order of jobs and ranks."""
-    by_key = sorted(rows, key=lambda row: row.key)
-    return sorted(by_key, key=column.sort, reverse=reverse)
+    return sorted(rows, key=lambda row: (column.sort(row), row.key))
 
 
 def matching(rows: Iterable[Row], words: str) -> list[Row]:

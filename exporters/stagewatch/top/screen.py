@@ -88,19 +88,16 @@ class Screen(App[None]):
         Binding("slash", "filter", "Filter"),
         Binding("less_than_sign", "sort(-1)", "Sort", key_display="< >"),
         Binding("greater_than_sign", "sort(1)", "Sort", show=False),
-        Binding("r", "reverse", "Reverse"),
         Binding("e", "stacks", "Stacks"),
-        Binding("t", "trace", "Trace"),
         Binding("escape", "show_all", show=False),
     ]
 
-    def __init__(self, source: Source, interval: float, trace: Callable[[str], str]) -> None:
-        """`interval` is in seconds; `trace` writes the trace of a job and returns its path."""
+    def __init__(self, source: Source, interval: float) -> None:
+        """`interval` is in seconds."""
         super().__init__()
         self.theme = "ansi-dark"  # the terminal's own colours and background, dark or light
         self._source = source
         self._interval = interval
-        self._trace = trace
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._view = View()
@@ -108,7 +105,6 @@ class Screen(App[None]):
         self._problem = ""
         self._words = ""
         self._sort = WORST
-        self._reverse = False
         self._shown: list[Row] = []
         self._chosen = ""
         self._columns: Layout = ()
@@ -163,9 +159,7 @@ class Screen(App[None]):
         """Everything from the last look."""
         if not self._looked_at and not self._problem:
             return
-        self._shown = ordered(
-            matching(self._view.rows, self._words), self._sort, reverse=self._reverse
-        )
+        self._shown = ordered(matching(self._view.rows, self._words), self._sort)
         with contextlib.suppress(NoMatches):  # while the screen is being closed, part by part
             self._show_head()
             self._show_verdict()
@@ -177,7 +171,7 @@ class Screen(App[None]):
         if self._words:
             count = f"{len(self._shown)} of {count} with {printable(self._words, 40)!r}"
         order = f"by {self._sort.title.lower()}" if self._sort.title else "worst first"
-        head = f" · {count} · {self._looked_at} · {order}{', reversed' * self._reverse}"
+        head = f" · {count} · {self._looked_at} · {order}"
         self.query_one("#head", Static).update(
             Text.assemble(
                 ("stagewatch top", "bold"), f" · {printable(self._source.title, 64)}{head}"
@@ -226,28 +220,11 @@ class Screen(App[None]):
         """Remember the rank under the cursor."""
         self._chosen = message.row_key.value or ""
 
-    def on_data_table_header_selected(self) -> None:
-        """Sort by the clicked column; at the second click reverse the order."""
-        at = 0
-        for column, width in self._columns:
-            at += width + 1
-            if self.mouse_position.x < at:
-                self._reverse = column is self._sort and not self._reverse
-                self._sort = column
-                break
-        self._show()
-
     def action_sort(self, by: int) -> None:
         """Sort by the visible column left or right of this one."""
         shown = [column for column, _ in self._columns]
         at = shown.index(self._sort) if self._sort in shown else 0
         self._sort = shown[(at + by) % len(shown)] if shown else WORST
-        self._reverse = False
-        self._show()
-
-    def action_reverse(self) -> None:
-        """Reverse the order."""
-        self._reverse = not self._reverse
         self._show()
 
     def action_filter(self) -> None:
@@ -278,17 +255,8 @@ class Screen(App[None]):
             self.push_screen(stacks)
             self._ask(lambda: self._source.stacks(row), stacks.show)
 
-    def action_trace(self) -> None:
-        """Write the trace of the chosen rank's job."""
-        if (row := self._row()) is not None:
-            self._show_message(f"writing the trace of job {row.job_id} ...", seconds=3.0)
-            self._ask(lambda: self._trace(row.job_id), self._show_message)
-
     def _row(self) -> Row | None:
         return next((row for row in self._shown if _text_key(row) == self._chosen), None)
-
-    def _show_message(self, text: str, seconds: float = 20.0) -> None:
-        self.notify(printable(text), timeout=seconds, markup=False)
 
     def _ask(self, question: Callable[[], str], then: Callable[[str], None]) -> None:
         """Pass on the answer, or why there is none, when it is there; nothing waits for it."""

@@ -11,9 +11,8 @@ exceptions, new steps, changed scalars.  They outlive the rank, even if it was k
       the ranks of all agents that show a rank of the job
 
 A process of the trace is a rank: a track for each of its threads, for the collectives of each
-process group, and for its wait class; scalars are counters.  Verdicts and faults have their own
-processes. On this node both come from some seconds of watching, as in `stagewatch inspect`; with
---prometheus they cover the time of the events; with --agent alone there are only faults.
+process group; scalars are counters.  Faults have a process of their own.  With --prometheus ranks
+also have a track of their wait class, and verdicts a process.
 
 Open the file at https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing.  Events
 of several nodes are aligned as well as the nodes' clocks (clock_offset_seconds).
@@ -45,18 +44,13 @@ from stagewatch.core.access import Access
 from stagewatch.core.config import add_options, duration, http_url, listing, option, options_of
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.host.procfs import Procfs
-from stagewatch.judgement.from_node import observe
-from stagewatch.judgement.judge import judge
-from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
-from stagewatch.ranks.directory import RankDirectory, rank_directory
+from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.trace.sources import Node, node_of, this_node
 from stagewatch.trace.tracks import Instant, Slice, Trace, rank_name, rank_parts
 
-LOOKS = 6
-PAUSE_SECONDS = 0.5
 AT_ONCE = 16
 """Agents asked at the same time."""
 WAIT_CLASS_THREAD = 1000
@@ -143,40 +137,13 @@ def _written(file: Path) -> Iterator[IO[str]]:
 
 
 def _of_this_node(trace: Trace, options: TraceOptions) -> None:
-    proc = Procfs()
-    with rank_directory(options.record_dir, proc, fresh_for=0.1) as ranks:
+    with rank_directory(options.record_dir, Procfs(), fresh_for=0.1) as ranks:
         node = this_node(ranks, options.fault_dir, os.uname().nodename)
         job = options.job or _only(node.jobs())
         _check({job} & node.jobs(), node.jobs(), job, f"on this node, in {options.record_dir}")
-        began = time.time_ns() // 1000
-        shown, stalls = _verdicts(ranks, proc, job, began)
-        node = this_node(ranks, options.fault_dir, node.name)
     written = _Written(trace, replace(options, job=job))
     written.add(node)
-    for key, one in shown:
-        written.wait_class(key, one)
-    written.finish(stalls)
-
-
-def _verdicts(
-    ranks: RankDirectory, proc: Procfs, job: str, began: int
-) -> tuple[list[tuple[tuple[str, str], Slice]], list[Slice]]:
-    """Wait classes and verdicts of a look that begins now."""
-    facts = [
-        fact
-        for fact in observe(ranks, proc, looks=LOOKS, pause=PAUSE_SECONDS)
-        if fact.job_id == job
-    ]
-    ended = time.time_ns() // 1000
-    classes = [
-        ((fact.role, str(fact.rank)), Slice("wait class", began, ended, fact.wait_class.value))
-        for fact in facts
-    ]
-    stalls = [
-        Slice(verdict.role, began, ended, sentence(verdict), {"evidence": verdict.evidence})
-        for verdict in judge(facts)
-    ]
-    return classes, stalls
+    written.finish([])
 
 
 def _of_prometheus(trace: Trace, server: PrometheusOptions, options: TraceOptions) -> None:

@@ -1,4 +1,4 @@
-"""What an agent shows to whoever connects: `/metrics`, the status page, health checks.
+"""The pages of an agent: `/metrics`, the status page, health checks.
 
 A connection is accepted in `server`, read in `connection` and parsed in `message`; `security` asks
 for certificates and passwords as `config_file` says; `agent_server` finds the page.  `metrics`

@@ -19,7 +19,7 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.runner import Runner
 from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.web.connection import Limits
-from stagewatch.web.facts import NO_SOURCES, PageSources
+from stagewatch.web.facts import Judged
 from stagewatch.web.message import (
     Answer,
     Refused,
@@ -66,14 +66,14 @@ class AgentServer:
         record_dir: Path | None = None,
         routes: Mapping[str, Route] | None = None,
         lookups: Mapping[str, Lookup] | None = None,
-        sources: PageSources = NO_SOURCES,
+        judged: Judged | None = None,
         web_config: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._security = WebSecurity(web_config) if web_config is not None else None
         limits = limits or Limits()
         page = StatusPage(
-            runner, node=node, record_dir=record_dir, links=tuple(routes or ()), sources=sources
+            runner, node=node, record_dir=record_dir, links=tuple(routes or ()), judged=judged
         )
         answers: dict[str, Answer] = {
             "/": page.whole,
@@ -210,24 +210,10 @@ def _healthy(_: Request) -> Response:
 
 
 def ready(runner: Runner) -> Response:
-    """200 while at least one collector answers, else 503 with the state of each of them."""
+    """200 while at least one collector answers, else 503."""
     if runner.ready():
         return plain(HTTPStatus.OK, "ready")
-    if not runner.jobs:
-        return plain(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no collector is enabled")
-    lines = ["not ready: no collector answers"]
-    for job in runner.jobs.values():
-        stuck = job.stuck_seconds()
-        if stuck:
-            state = f"stuck, {stuck:.0f} s past its deadline"
-        elif job.error is not None:
-            state = f"failing: {job.error}"
-        elif job.duration is None:
-            state = "has not answered yet"
-        else:
-            state = "its last answer is too old"
-        lines.append(f"  {job.name}: {state}")
-    return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(lines))
+    return plain(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no collector answers; see /")
 
 
 def _further(route: Route) -> Answer:

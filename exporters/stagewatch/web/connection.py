@@ -64,7 +64,7 @@ class Connection:
     def secure(self, context: ssl.SSLContext) -> Mapping[str, Any] | None:
         """Shake hands; returns the client's certificate where one was verified.
 
-        Raises `Refused` for plain HTTP, or `OSError`, of which TLS errors are a kind.
+        Raises `Refused` for plain HTTP, or `OSError`, also for TLS errors.
         """
         deadline = time.monotonic() + self._limits.head_seconds
         self._sock.settimeout(self._limits.head_seconds)

@@ -23,18 +23,9 @@ WARM_CELSIUS = 75.0
 HOT_CELSIUS = 85.0
 """Where the alert `GPUTemperatureHigh` begins."""
 
-FAULT_SHOWN_SECONDS = 30.0
-"""How long the fault collector reports a fault at least, also one that is closed."""
-
-STRIP_SECONDS = 600.0
-"""How far back a rank's strip of stages goes."""
-SLOTS = 120
-"""Parts of a strip, and the most segments that it has."""
-MOVES_SECONDS = 60.0
-"""Age of the last progress up to which a rank is told to make some."""
 RUNBOOK = "alerts/runbooks/JobStalled.md"
 OPEN_ROWS = 48
-"""Ranks up to which jobs stand open; further jobs that are well show one line each."""
+"""Jobs are unfolded up to so many ranks in all; further healthy jobs show one line each."""
 
 _RANK = ("job_id", "role", "rank")
 _GPU = ("gpu", "uuid", "mig")
@@ -49,36 +40,8 @@ _GPU_READINGS = (
 
 Tone = Literal["good", "warn", "bad", "plain"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A piece of a strip in which a rank was in one stage; `start` and `length` are in slots."""
-
-    stage: str
-    start: int
-    length: int
-
-
-Strips = Mapping[tuple[str, str, str], Sequence[Segment]]
-"""By job, role and rank."""
-
-
-GPUHistories = Mapping[tuple[str, Key], Sequence[float | None]]
-"""Ten minutes of readings in slots of equal length, by the metric's name and the GPU's labels."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageSources:
-    """What the page tells beyond the series of the collectors."""
-
-    findings: Callable[[], Sequence[Finding] | None] | None = None
-    """What is wrong with the jobs; it returns None where nobody has judged lately."""
-    strips: Callable[[], Strips] = dict
-    gpu_histories: Callable[[], GPUHistories] = dict
-
-
-NO_SOURCES = PageSources()
+Judged = Callable[[], Sequence[Finding] | None]
+"""What is wrong with the jobs; None if nobody has judged them in the last seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +69,6 @@ class Rank:
     """Where in the user's own code it was when its job began to hang; empty while it does not."""
     culprit: bool = False
     """Whether it is at fault for what is wrong with its job."""
-    strip: Sequence[Segment] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +103,7 @@ class JobRanks:
         return min(ages, default=None)
 
     def waits(self) -> list[tuple[str, int]]:
-        """How many ranks there are of each wait class, the most frequent first."""
+        """The number of ranks by wait class, the most frequent first."""
         return _counted(rank.wait or "unknown" for rank in self.ranks)
 
 
@@ -164,9 +126,6 @@ class GPU:
     limit_watts: float | None
     jobs: Sequence[tuple[str, str]]
     """Job and user of each allocation."""
-    celsius_history: Sequence[float | None] = ()
-    utilization_history: Sequence[float | None] = ()
-    """The last ten minutes; None where nothing was read."""
 
     @property
     def heat(self) -> Tone:
@@ -179,36 +138,18 @@ class GPU:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault that is open, or that began so lately that it is still shown."""
-
-    id: str
-    type: str
-    target: str
-    expected_stage: str
-    scenario: str
-    began: float | None
-    """Unix time."""
-
-
-@dataclass(frozen=True, slots=True)
 class CollectorState:
     """What a collector is doing."""
 
     name: str
     state: str
     tone: Tone
-    last_success: float | None
-    """Unix time."""
-    took: float | None
-    interval: float
-    skipped: int
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subject(Generic[T]):
-    """The things of one kind on this node, and whether anybody knows of them."""
+    """The things of one kind on this node, and whether a collector answers for them."""
 
     rows: Sequence[T]
     known: bool
@@ -223,7 +164,6 @@ class NodeFacts:
 
     ranks: Subject[Rank] | None
     gpus: Subject[GPU] | None
-    faults: Subject[Fault] | None
     collectors: Sequence[CollectorState]
     findings: Sequence[Finding] | None = None
     """What is wrong with the jobs; None where nobody judges them."""
@@ -239,7 +179,7 @@ class NodeFacts:
     """Series for which the page had no room, by the number of the user whose ranks have them."""
 
     def live(self) -> list[JobRanks]:
-        """The jobs of which a rank lives, or of which something is told."""
+        """The jobs with a living rank or a finding."""
         return [job for job in self.jobs if not job.ended or job.findings]
 
     def ended(self) -> list[JobRanks]:
@@ -247,57 +187,21 @@ class NodeFacts:
         return [job for job in self.jobs if job.ended and not job.findings]
 
     def waits(self) -> list[tuple[str, int]]:
-        """How many ranks of live jobs there are of each wait class, the most frequent first."""
+        """The number of ranks of live jobs by wait class, the most frequent first."""
         live = (rank for job in self.live() for rank in job.ranks)
         return _counted(rank.wait or "unknown" for rank in live)
 
-    def stages(self) -> set[str]:
-        """The stages that a strip shows."""
-        return {part.stage for rank in _rows(self.ranks) for part in rank.strip}
-
     def all_is_well(self) -> str:
-        """What is told of jobs in none of which anything is wrong; of none at all where none is."""
+        """What is said where nothing is wrong with any job."""
         jobs = self.live()
-        ranks = [rank for job in jobs for rank in job.ranks]
         if not jobs:
-            return self._idle()
-        of = _several(len(jobs), "job")
-        ages = [rank.progress_age for rank in ranks if rank.progress_age is not None]
-        if len(ages) == len(ranks) and max(ages) < MOVES_SECONDS:
-            if len(ranks) == 1:
-                return f"The rank of job {jobs[0].job_id} makes progress."
-            these = "All" if len(ranks) > 2 else "Both"
-            count = f" {len(ranks)}" if len(ranks) > 2 else ""
-            return f"{these}{count} ranks of {of} make progress."
-        slow = f"; one has made no progress for {duration(max(ages))}" if ages else ""
-        return f"No job hangs: {of} with {_several(len(ranks), 'rank')} here{slow}."
-
-    def _idle(self) -> str:
-        gpus = _rows(self.gpus)
-        lost = sum(gpu.lost for gpu in gpus)
-        if not gpus or not self.gpus or not self.gpus.known:
             return "No job runs here."
-        if lost:
-            return (
-                f"No job runs here, and {lost} of {_several(len(gpus), 'GPU')} cannot be reached."
-            )
-        answer = "its GPU answers" if len(gpus) == 1 else f"all {len(gpus)} GPUs answer"
-        return f"No job runs here; {answer}."
-
-    def slowest(self) -> Rank | None:
-        """The rank that has been without progress for longest."""
-        live = (rank for job in self.live() for rank in job.ranks if rank.wait != "gone")
-        ranks = [rank for rank in live if rank.progress_age is not None]
-        return max(ranks, key=lambda rank: rank.progress_age or 0.0, default=None)
-
-    def hottest(self) -> GPU | None:
-        """The GPU with the highest temperature."""
-        gpus = [gpu for gpu in _rows(self.gpus) if gpu.celsius is not None]
-        return max(gpus, key=lambda gpu: gpu.celsius or 0.0, default=None)
-
-    def fault_types(self) -> list[tuple[str, int]]:
-        """How many faults there are of each type, the most frequent first."""
-        return _counted(fault.type for fault in _rows(self.faults))
+        ranks = [rank for job in jobs for rank in job.ranks]
+        ages = [rank.progress_age for rank in ranks if rank.progress_age is not None]
+        last = f", all with progress in the last {duration(max(ages))}" if ages else ""
+        return (
+            f"No job hangs: {_several(len(ranks), 'rank')} of {_several(len(jobs), 'job')}{last}."
+        )
 
 
 def next_steps(job_id: str) -> list[tuple[str, str]]:
@@ -313,28 +217,23 @@ def _several(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
-def _rows(subject: Subject[T] | None) -> Sequence[T]:
-    return subject.rows if subject else ()
-
-
 def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
     return Counter(names).most_common()
 
 
-def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
-    """The facts of this moment, out of the latest collections."""
+def facts_of(runner: Runner, judged: Judged | None = None) -> NodeFacts:
+    """The facts of this moment, from the latest collections; `judged` has the judgement on jobs."""
     jobs = list(runner.jobs.values())
     fresh = [snapshot for job in jobs if (snapshot := job.fresh()) is not None]
     series = Series(snapshot.samples for snapshot in fresh)
-    findings = sources.findings() if sources.findings else None
-    ranks = _ranks(series, findings or (), sources.strips())
+    findings = judged() if judged else None
+    ranks = _ranks(series, findings or ())
     return NodeFacts(
         _subject(jobs, ranks, "ranks"),
-        _subject(jobs, _gpus(series, sources.gpu_histories()), "gpus"),
-        _subject(jobs, _faults(series), "faults"),
+        _subject(jobs, _gpus(series), "gpus"),
         [_collector(job) for job in jobs],
         findings,
-        sources.findings is not None and any(job.page == "verdicts" for job in jobs),
+        judged is not None and any(job.page == "verdicts" for job in jobs),
         _jobs(ranks, findings or ()),
         int(sum(count for _, count in series.of("stagewatch_processes_denied"))),
         {
@@ -366,7 +265,7 @@ def _jobs(ranks: Sequence[Rank], findings: Sequence[Finding]) -> list[JobRanks]:
     return sorted(jobs, key=lambda job: (not job.findings, job.ended, not job.lost))
 
 
-def _ranks(series: Series, findings: Sequence[Finding], strips: Strips) -> list[Rank]:
+def _ranks(series: Series, findings: Sequence[Finding]) -> list[Rank]:
     """Every rank of the node, those at fault first, then those that are gone."""
     culprits = {key for finding in findings for key in finding.culprits}
     value = series.reader(_RANK)
@@ -399,14 +298,13 @@ def _ranks(series: Series, findings: Sequence[Finding], strips: Strips) -> list[
             failure=(failure.get("error", ""), failure.get("stage", "")) if failure else None,
             frame=frames.get(key, {}).get("frame", ""),
             culprit=(job_id, role, name) in culprits,
-            strip=strips.get((job_id, role, name), ()),
         )
 
     ranks = [rank(key) for key in sorted({*up, *info, *waits, *stages}, key=natural)]
     return sorted(ranks, key=lambda rank: (not rank.culprit, rank.wait != "gone"))
 
 
-def _gpus(series: Series, histories: GPUHistories) -> list[GPU]:
+def _gpus(series: Series) -> list[GPU]:
     info = series.labels("gpu_info", _GPU)
     value = series.reader(_GPU)
     jobs: dict[Key, list[tuple[str, str]]] = {}
@@ -430,28 +328,10 @@ def _gpus(series: Series, histories: GPUHistories) -> list[GPU]:
             watts=value("gpu_power_watts", key),
             limit_watts=value("gpu_power_limit_watts", key),
             jobs=jobs.get(key, ()),
-            celsius_history=histories.get(("gpu_temperature_celsius", key), ()),
-            utilization_history=histories.get(("gpu_utilization_ratio", key), ()),
         )
 
     keys = {*info, *(key for name in _GPU_READINGS for key in series.by(name, _GPU))}
     return [gpu(key) for key in sorted(keys, key=natural)]
-
-
-def _faults(series: Series) -> list[Fault]:
-    began = series.by("fault_injection_start_timestamp_seconds", ("id",))
-    return [
-        Fault(
-            id=labels.get("id", ""),
-            type=labels.get("fault_type", ""),
-            target=labels.get("target_worker", ""),
-            expected_stage=labels.get("expected_failure_stage", ""),
-            scenario=labels.get("scenario", ""),
-            began=began.get((labels.get("id", ""),)),
-        )
-        for labels, value in series.of("fault_injection_active")
-        if value
-    ]
 
 
 def _collector(job: Job) -> CollectorState:
@@ -460,16 +340,7 @@ def _collector(job: Job) -> CollectorState:
     if stuck := job.stuck_seconds():
         past = f"{duration(stuck)} past its deadline of {duration(job.deadline)}"
         message = f"{past}: {job.error}" if job.error else past
-    return CollectorState(
-        name=job.name,
-        state=state,
-        tone=tone,
-        last_success=job.last_success,
-        took=job.duration,
-        interval=job.interval,
-        skipped=job.skipped(),
-        message=message,
-    )
+    return CollectorState(job.name, state, tone, message)
 
 
 def _state(job: Job) -> tuple[str, Tone]:

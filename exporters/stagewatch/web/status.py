@@ -11,7 +11,6 @@ import base64
 import hashlib
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
@@ -23,17 +22,7 @@ from typing import TYPE_CHECKING, Any
 import stagewatch
 from stagewatch.core.runner import Runner
 from stagewatch.core.words import denied, duration, printable, size
-from stagewatch.stages import STAGES
-from stagewatch.web.facts import (
-    FAULT_SHOWN_SECONDS,
-    NO_SOURCES,
-    OPEN_ROWS,
-    SLOTS,
-    PageSources,
-    Segment,
-    facts_of,
-    next_steps,
-)
+from stagewatch.web.facts import OPEN_ROWS, Judged, facts_of, next_steps
 from stagewatch.web.message import Request, Response
 
 if TYPE_CHECKING:
@@ -59,12 +48,12 @@ class StatusPage:
         node: str,
         record_dir: Path | None = None,
         links: Sequence[str] = (),
-        sources: PageSources = NO_SOURCES,
+        judged: Judged | None = None,
     ) -> None:
         self._runner = runner
         self._node = node
         self._record_dir = record_dir
-        self._sources = sources
+        self._judged = judged
         self._links = ("/metrics", "/-/healthy", "/-/ready", *links)
         self._started = time.time()
         self._making = threading.Lock()
@@ -122,16 +111,13 @@ class StatusPage:
 
     def _render(self, template: jinja2.Template) -> str:
         return template.render(
-            facts=facts_of(self._runner, self._sources),
+            facts=facts_of(self._runner, self._judged),
             node=self._node,
             record_dir=self._record_dir,
             now=time.time(),
-            fault_shown_seconds=FAULT_SHOWN_SECONDS,
             max_rows=MAX_ROWS,
             open_rows=OPEN_ROWS,
-            slots=SLOTS,
             next_steps=next_steps,
-            stages=STAGES,
         )
 
     @cached_property
@@ -147,11 +133,9 @@ class StatusPage:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for show in (duration, size, percent, moment, shares):
+        for show in (duration, size, percent, moment):
             environment.filters[show.__name__] = _or_nothing(show)
-        environment.filters |= {
-            "curve": curve, "between": between, "data_url": data_url, "denied": denied,
-        }  # fmt: skip
+        environment.filters |= {"data_url": data_url, "denied": denied}
         return environment
 
 
@@ -168,36 +152,6 @@ def _or_nothing(show: Callable[[Any], str | None]) -> Callable[[Any], str | None
     return lambda value: None if value is None else show(value)
 
 
-def shares(strip: Sequence[Segment]) -> str:
-    """How much of a strip each stage has, in words, the longest first."""
-    lengths: Counter[str] = Counter()
-    for segment in strip:
-        lengths[segment.stage] += segment.length
-    parts = [f"{stage} {percent(length / SLOTS)}" for stage, length in lengths.most_common(5)]
-    return f"Last ten minutes: {', '.join(parts)}"
-
-
-def curve(values: Sequence[float | None], low: float, high: float) -> str:
-    """The path of an SVG through values, one a unit of width, in a box of height 20.
-
-    `low` is at the bottom and `high` at the top; where a value is missing the line is broken, and a
-    value alone between two gaps is a dot.
-    """
-    path, broken = [], True
-    for place, value in enumerate(values):
-        if value is not None:
-            height = round(20 - 20 * min(max((value - low) / (high - low), 0.0), 1.0))
-            path.append(f"{'M' if broken else 'L'}{place} {height}{'h.1' if broken else ''}")
-        broken = value is None
-    return "".join(path)
-
-
-def between(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """The least and the greatest value; None where there is none."""
-    present = [value for value in values if value is not None]
-    return (min(present), max(present)) if present else None
-
-
 def data_url(document: str) -> str:
     """The address of an image that holds its own SVG document."""
     return f"data:image/svg+xml;base64,{base64.b64encode(document.encode()).decode()}"
@@ -208,9 +162,6 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.0f} %"
 
 
-def moment(timestamp: float) -> str | None:
-    """A Unix time as a date and time in UTC; None where there is no such date."""
-    try:
-        return datetime.fromtimestamp(timestamp, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):  # other users can write what this is read from
-        return None
+def moment(timestamp: float) -> str:
+    """A Unix time as a date and time in UTC."""
+    return datetime.fromtimestamp(timestamp, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from stagewatch.core.children.start import PACKAGES, bare_python, popen
 from stagewatch.core.children.supervisor import Supervisor
@@ -51,17 +51,6 @@ class JobState:
         return self.result if self.age is not None and self.age <= limit else None
 
 
-class Jobs(Protocol):
-    """The jobs of one collector."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """The names of the jobs."""
-
-    def states(self) -> dict[str, JobState]:
-        """The state of every job; see `Helper.states`."""
-
-
 class Helper(Supervisor):
     """One helper process for all collectors of an agent; thread-safe.
 
@@ -96,7 +85,7 @@ class Helper(Supervisor):
     def share(self, owner: str, jobs: Mapping[str, JobSpec]) -> Jobs:
         """Add the jobs of a collector; it sees only its own."""
         self._jobs |= {f"{owner} {name}": job for name, job in jobs.items()}
-        return _Shared(self, owner, jobs.keys())
+        return Jobs(self, owner, jobs.keys())
 
     def states(self, prefix: str = "") -> dict[str, JobState]:
         """The state of the jobs whose names begin with `prefix`; starts the helper if needed.
@@ -118,7 +107,9 @@ class Helper(Supervisor):
         }
 
 
-class _Shared:
+class Jobs:
+    """The jobs of one collector."""
+
     def __init__(self, helper: Helper, owner: str, names: Collection[str]) -> None:
         self._helper = helper
         self._prefix = f"{owner} "
