@@ -26,6 +26,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.reader import GpuReader
 from stagewatch.gpu.readings import METRICS, parse
+from stagewatch.inspect.gpu_dump import dump
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.nccl.layout import FLIGHT_RECORDER, PLUGIN, RAS
 from stagewatch.run.command import INSPECTOR
@@ -178,6 +179,11 @@ def hang(what: str, witnesses: set[str]) -> Callable[[Path], Lines]:
         plugin = build(directory / "libnccl-profiler-stagewatch.so")
         environ = {
             "NCCL_PROFILER_PLUGIN": str(plugin),
+            "CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1",
+            "CUDA_COREDUMP_GENERATION_FLAGS": "skip_global_memory,skip_shared_memory,"
+            "skip_local_memory,skip_abort",
+            "CUDA_COREDUMP_PIPE": str(directory / "core.%p.pipe"),
+            "CUDA_COREDUMP_FILE": str(directory / "core.%p"),
         }
         asked = witnesses if on == "cuda" else set()
         with closing(Job(directory, what, on, **environ)) as job:
@@ -192,6 +198,9 @@ def hang(what: str, witnesses: set[str]) -> Callable[[Path], Lines]:
                 return
             right = {rank.rank for rank in verdict.culprits} == {VICTIM}
             yield f"\n> {sentence(verdict)}\n\nThat is {'right' if right else 'NOT right'}."
+            if what == GPU_BUSY:
+                dumped = list(map(str, dump([verdict]))) or ["nobody was at fault"]
+                yield "\nThe core dump: " + "; ".join(dumped)
 
     return part
 

@@ -48,7 +48,7 @@ from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
 from stagewatch.incidents.files import DIRECTORY, read, standing, with_evidence
-from stagewatch.inspect import evidence
+from stagewatch.inspect import evidence, gpu_dump
 from stagewatch.inspect.evidence import gather, text, why_none
 from stagewatch.inspect.processes import Commands
 from stagewatch.inspect.table import table
@@ -116,6 +116,12 @@ class InspectOptions(LookOptions):
     evidence: bool = option(
         False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
     )
+    gpu_dump: bool = option(
+        False,
+        "have CUDA write a core dump of the GPU of each rank at fault, which stops it for seconds, "
+        "and read its kernel by cuda-gdb; for your own ranks that were started with "
+        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 and CUDA_COREDUMP_GENERATION_FLAGS=skip_abort",
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +139,8 @@ def run(arguments: argparse.Namespace) -> int:
     limits = site_limits(arguments)
     if options.at and not server:
         raise ConfigError("--at needs --prometheus: a node shows the present alone")
+    if options.gpu_dump and server:
+        raise ConfigError("--gpu-dump stops GPUs of this node: not with --prometheus")
     return _tell(server, options, limits) if server else _look(options, limits)
 
 
@@ -171,6 +179,11 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         taker = StackTaker()
         ranks = gather(census.ranks, ranks, verdicts, taker)
         taker.close()
+        verdicts = judge([*ranks, *left], limits=limits)
+    if options.gpu_dump:
+        dumped = gpu_dump.dump(verdicts)
+        libraries += map(str, dumped)
+        ranks = gpu_dump.with_kernels(ranks, dumped)
         verdicts = judge([*ranks, *left], limits=limits)
     if options.json:
         cases = _cases([*ranks, *left], now, limits)

@@ -354,7 +354,7 @@ def _seconds_by_name(value: Any) -> dict[str, float]:
 
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("role", "substage", "node", "gpu", "state", "wait_channel"), text),
-    "first_failure": text,
+    **dict.fromkeys(("first_failure", "gpu_kernel"), text),
     **dict.fromkeys(("rank", "pid"), whole),
     **dict.fromkeys(("world_size", "step", "gaps"), optional(whole)),
     "stage": optional(text),

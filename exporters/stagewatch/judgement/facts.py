@@ -140,6 +140,8 @@ class RankFacts:
     gpu: str = ""
     device: Device | None = None
     """What its GPU does."""
+    gpu_kernel: str = ""
+    """What its GPU runs, by a core dump of it that its user has asked for."""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
     heard_seconds: float | None = None
@@ -215,7 +217,7 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
-    *("gpu", "device", "kernel_waits", "marking_seconds", "heard_seconds", "nccl"),
+    *("gpu", "device", "gpu_kernel", "kernel_waits", "marking_seconds", "heard_seconds", "nccl"),
 )
 """What one look at a node does not tell."""
 

@@ -184,6 +184,8 @@ def _accusation(case: Case) -> str:
     told = f"{who(culprits)} {holds} up the job: {state} for {_since(culprits)}{_at_step(culprits)}"
     if first.rank.stack.frame:
         told += f", at {first.rank.stack.frame}"
+    if first.rank.gpu_kernel:
+        told += f", its GPU in {first.rank.gpu_kernel}"
     if call := calling(culprits):
         told += f", {call}"
     where = place(first.group, first.op)
