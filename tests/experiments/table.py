@@ -23,6 +23,7 @@ COLUMNS = (
     "surfaced: source / seen",
     "detected",
     "localised",
+    "with the controller alone: detected / localised",
     "places to look at",
 )
 
@@ -67,7 +68,7 @@ def _summary(experiments: Mapping[str, Report]) -> Iterator[str]:
     for name, report in experiments.items():
         source, began = SOURCES.get(name), report["fault"]["start"]
         names = report["target"]["names"]
-        seen, diagnosis = report["milestones"], report["diagnosis"]
+        seen, alone, diagnosis = report["milestones"], report["alone"], report["diagnosis"]
         cells = (
             source.number if source else report["fault"]["scenario"],
             name,
@@ -75,6 +76,7 @@ def _summary(experiments: Mapping[str, Report]) -> Iterator[str]:
             f"{source.surfaced if source else 'not stated'} / {_place(diagnosis['surfaced'])}",
             _after(seen["detected"]["time"], began),
             _after(seen["localised"]["time"], began),
+            " / ".join(_after(alone[name]["time"], began) for name in ("detected", "localised")),
             "not known" if diagnosis["place"] is None else str(diagnosis["place"]),
         )
         yield _row(cells)

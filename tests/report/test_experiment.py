@@ -36,9 +36,9 @@ def made(url: str) -> Experiment:
         api.close()
 
 
-def after(experiment: Experiment, name: str) -> float | None:
+def after(experiment: Experiment, name: str, view: str = "milestones") -> float | None:
     """Seconds from the injection to a milestone."""
-    when = experiment.milestones[name].time
+    when = getattr(experiment, view)[name].time
     return None if when is None else round(when - past.T, 3)
 
 
@@ -72,6 +72,13 @@ def test_a_fault_has_ended_with_the_last_sample_of_its_marker(
     url = filled_prometheus(children, tmp_path / "p", past.contention(), lookback="3s")
     with closing(PrometheusApi(url)) as api:
         assert find_fault(api, "cpu-1", 31).end == past.T + past.FAULT_END - 2
+
+
+def test_the_controller_alone_detects_late_and_localises_nothing(experiment: Experiment) -> None:
+    # Its own stage is open for longer than 1.5 times the 18 s of the baseline from 28 s on.
+    assert after(experiment, "detected", "alone") == 28.0
+    assert after(experiment, "localised", "alone") is None
+    assert after(experiment, "first_error", "alone") == past.TIMED_OUT
 
 
 def test_it_began_elsewhere_than_it_surfaced(experiment: Experiment) -> None:
@@ -132,6 +139,7 @@ def test_the_command_writes_page_values_and_figures(
     assert out.err == ""  # progress is for terminals
     record = json.loads((target / "report.json").read_text())
     assert record["milestones"]["detected"]["time"] == past.T + past.DETECTED
+    assert record["alone"]["localised"]["time"] is None
     series = {(each["component"], each["title"]): each for each in record["view"]["findings"]}
     assert series["rollout 2", "run-queue wait"]["deviated"] == past.T + past.EFFECT
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stagewatch.report.components import Component, Target, component_of
+from stagewatch.report.components import CONTROLLER, Component, Target, component_of
 from stagewatch.report.deviations import Finding, steady
 from stagewatch.report.events import ANY, Event, Fault, Firing, Hung, Milestone
 
@@ -43,14 +43,31 @@ Milestones = Mapping[str, Milestone]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The evidence of a run."""
+    """The evidence of a run: all of it, or as much as a controller's log and Slurm show."""
 
     findings: Sequence[Finding]
     events: Sequence[Event]
     firings: Sequence[Firing]
     hung: Sequence[Hung] = ()
+    detects_by_eye: bool = False
+    """Whether a deviation or an error alone counts as detection, as for somebody who watches."""
     kernel: Sequence[Event] = ()
     """What kernels and Slurm tell of the nodes; it accuses nobody."""
+
+
+def controller_view(view: View) -> View:
+    """The same run as Slurm and the controller alone show it."""
+
+    def own(component: Component) -> bool:
+        return component.role == CONTROLLER
+
+    return View(
+        [each for each in view.findings if own(each.component)],
+        [each for each in view.events if own(each.component) or each.component.kind == "slurm"],
+        [each for each in view.firings if each.labels.get("role") == CONTROLLER],
+        [each for each in view.hung if own(each.component)],
+        detects_by_eye=True,
+    )
 
 
 def milestones(fault: Fault, target: Target, view: View) -> Milestones:
@@ -62,10 +79,13 @@ def milestones(fault: Fault, target: Target, view: View) -> Milestones:
     ]
     alerts = [each for each in view.firings if each.severity]
     right = [each for each in view.firings if target.matches(component_of(each.labels))]
+    detections: list[Milestone] = [each.told for each in alerts[:1]]
+    if view.detects_by_eye:
+        detections += [each.told for each in view.events[:1]] + deviations[:1]
     return {
         "injected": Milestone(fault.start, f"marker {fault.id}"),
         "effect": _earliest([*deviations[:1], *(each.told for each in view.events[:1])]),
-        "detected": _earliest([each.told for each in alerts[:1]]),
+        "detected": _earliest(detections),
         "localised": _earliest([each.told for each in right[:1]]),
         "hung_at": _earliest([each.told for each in view.hung[:1]]),
         "first_error": _earliest([each.told for each in errors[:1]]),

@@ -20,6 +20,7 @@ from stagewatch.report.diagnosis import (
     Milestones,
     Suspect,
     View,
+    controller_view,
     diagnose,
     milestones,
     suspects,
@@ -87,7 +88,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An injected fault and all that was seen of it."""
+    """An injected fault, all that was seen of it, and what the controller `alone` shows."""
 
     fault: Fault
     target: Target
@@ -104,6 +105,7 @@ class Experiment:
     milestones: Milestones
     suspects: Sequence[Suspect]
     diagnosis: Diagnosis
+    alone: Milestones
     recorded: int
     """GPUs of the job's nodes whose readings are replayed from a recording."""
     cost: Cost
@@ -192,6 +194,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
         milestones=seen,
         suspects=ordered,
         diagnosis=diagnose(view.events, ordered, stages_open),
+        alone=milestones(fault, target, controller_view(view)),
         recorded=len(recorded),
         cost=_cost(history, past, job, fault.start),
     )
