@@ -194,6 +194,7 @@ BETWEEN: Differences = {"stage": "idle"}
 """Two stages."""
 NO_GROUP: Differences = {"collectives": {}, "group_sizes": {}, "inside": {}}
 QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
+ASKED = KernelWait("a receive from a connection", through="vllm serve (pid 7)")
 SLEEPS = NO_GROUP | PARKED | {"kernel_waits": (KernelWait("a sleep"),)}
 """The kernel shows it to wait for nobody."""
 WORLD = inside("world", 220, 8)
@@ -1142,17 +1143,9 @@ ROLES: dict[str, dict[str, Case]] = {
     },
     # Who asks the queue does so within a stage, too, but that does not explain the others' wait.
     "one-engine-owes-an-answer-beside-a-queue-that-is-asked-in-a-stage": {
-        "train": nobody(
-            2, asks("a queue (pid 8)", ("rollout", 0), ("rollout", 1)), {}, "other_role"
-        ),
+        "train": nobody(2, asks("a queue (pid 8)", ("rollout", 0)), {}, "other_role"),
         "rollout": nobody(
-            2,
-            {"stage": "rollout"},
-            {
-                0: asks("vllm serve (pid 7)", ("rollout", 1)),
-                1: asks("vllm serve (pid 7)", ("rollout", 0)),
-            },
-            "outsider",
+            1, NO_GROUP | PARKED | {"stage": "rollout", "kernel_waits": (ASKED,)}, {}, "outsider"
         ),
     },
     # The first trainer looks into a file, of which nobody tells.
