@@ -47,6 +47,7 @@ def prepared(children: Children) -> Iterator[NodeAgent]:
                 log=Path(name, "ranks.log"),
             )
         yield agent
+        children.stop()  # who writes there still
         children.stop()  # before the directory goes that they write to
 
 
