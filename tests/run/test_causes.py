@@ -86,6 +86,25 @@ def test_an_echo_gives_way_to_its_cause_also_where_it_is_recorded_first(echo: Ca
         assert first([cause, echo]) is cause
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_a_death_wins_over_an_exception_of_up_to_a_second_before_it(number: int) -> None:
+    """Whatever the exception says, unless its own process had ended before."""
+
+    def first_of(death: Cause, exit_at: float | None) -> Cause | None:
+        end = None if exit_at is None else Ending(100, 1, "python", exit_at, 256)
+        failure = Failure("train", "PeerLost", "rank 1 says nothing", 3, 9.0)
+        error = of_rank(record(0, failure), end, 9.0, 0.0)
+        assert error is not None
+        chosen = first([error, death])
+        return None if chosen is error else chosen
+
+    soon, late = died(1, 9.9, number), died(1, 10.1, number)
+    assert first_of(soon, 9.95) is soon
+    assert first_of(soon, None) is soon
+    assert first_of(soon, 9.8) is None
+    assert first_of(late, None) is None
+
+
 def test_a_rank_that_left_well_explains_a_lost_connection_and_nothing_else() -> None:
     left = of_rank(record(2, life=Life.CLOSED), None, 8.0, 0.0)
     assert left is not None and left.kind is Kind.LEFT

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
+from math import inf
 
 ECHO_SECONDS = 10.0
 """How much earlier than its cause an echo may be recorded."""
+DEATH_SECONDS = 1.0
+"""How much earlier than the death that it follows from an exception may be recorded."""
 
 
 class Death(Enum):
@@ -88,6 +91,10 @@ class Cause:
     node: str = ""
     place: str = ""
     """Where it stands: `train.log:123`."""
+    killed: bool = False
+    """Whether a fatal signal ended the process."""
+    ended: float = inf
+    """When the process of an exception ended, Unix time; infinite if nobody saw that."""
 
 
 def first(causes: Iterable[Cause]) -> Cause | None:
@@ -96,7 +103,7 @@ def first(causes: Iterable[Cause]) -> Cause | None:
     ordered = sorted(causes, key=lambda one: (one.time, one.kind))
     for cause in ordered:
         by_kind.setdefault(cause.kind, cause)
-    own, echo = by_kind.get(Kind.OWN), by_kind.get(Kind.ECHO)
+    own, echo = _own(ordered), by_kind.get(Kind.ECHO)
     waited = by_kind.get(Kind.WAITED)
     if (
         own is not None
@@ -110,6 +117,16 @@ def first(causes: Iterable[Cause]) -> Cause | None:
         left = None
     found = by_kind.get(Kind.HELPER) or left or waited or echo or own or by_kind.get(Kind.ASKED)
     return found or by_kind.get(Kind.STATUS)
+
+
+def _own(ordered: Iterable[Cause]) -> Cause | None:
+    """The first cause of its own: a death by a signal rather than the exception of a process that
+    outlived it, whatever that says, if both came within a second."""
+    causes = [one for one in ordered if one.kind is Kind.OWN]
+    for one in causes:
+        if one.killed and one.time <= min(causes[0].time + DEATH_SECONDS, causes[0].ended):
+            return one
+    return causes[0] if causes else None
 
 
 def _told(likely: Cause, ordered: Iterable[Cause]) -> Cause:

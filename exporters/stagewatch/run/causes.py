@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.words import ended
@@ -42,7 +43,14 @@ def of_rank(
         where = f",{stage}{step}" if stage or step else ""
         what = f"{told}{where}"
         return Cause(
-            means.kind, failure.time, name(record), what, means.death, means.sure, record.rank
+            means.kind,
+            failure.time,
+            name(record),
+            what,
+            means.death,
+            means.sure,
+            record.rank,
+            ended=ending.time if ending else inf,
         )
     if record.life is Life.CLOSED:
         time = ending.time if ending else missed_at
@@ -59,6 +67,7 @@ def of_rank(
         f"{ended(ending.status if ending else None)}{stage}",
         *_death(number),
         record.rank,
+        killed=number in _FATAL,
     )
 
 
