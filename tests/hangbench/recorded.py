@@ -35,6 +35,8 @@ LOOK_SECONDS = 5.0
 TRIES = 30
 """Looks at one moment, each of which ends when Prometheus has not answered for 10 s."""
 RECORDED = Path(__file__).with_name("recorded")
+BLIND = Path(__file__).with_name("recorded_blind")
+"""The latest sets, as they were first played."""
 EXPECTED = "expected.json"
 SUFFIX = ".json.gz"
 

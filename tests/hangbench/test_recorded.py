@@ -6,7 +6,7 @@ import pytest
 
 from stagewatch.judgement.case_file import CaseFile
 from tests.hangbench.ablation import ablate
-from tests.hangbench.recorded import RECORDED, cases, expected, replay, summary
+from tests.hangbench.recorded import BLIND, RECORDED, cases, expected, replay, summary
 from tests.hangbench.score import RIGHT
 
 
@@ -27,6 +27,11 @@ def test_every_recorded_shape_is_judged_as_before(recorded: list[CaseFile]) -> N
     faults = [one for one in outcomes if not one.healthy]
     assert [one.name for one in outcomes if one.healthy and one.paged_after is not None] == []
     assert sum(one.answer == RIGHT for one in faults) >= 0.9 * len(faults)
+
+
+def test_every_shape_of_a_blind_run_is_judged_as_before() -> None:
+    """Rightly or not: `docs/accuracy.md` has how often."""
+    assert {one.name: summary(one) for one in replay(list(cases(BLIND)))} == expected(BLIND)
 
 
 def test_what_is_named_by_one_kind_of_evidence_is_lost_without_it(

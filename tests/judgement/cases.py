@@ -1242,6 +1242,24 @@ ROLES: dict[str, dict[str, Case]] = {
             False,
         ),
     },
+    # The orchestrator waits for a thread of its own, and that for what the dead one was to bring.
+    "one-has-died-and-another-role-waits-within-itself": {
+        "train": nobody(2, reads("orchestrator", 0), {}, "other_role"),
+        "orchestrator": nobody(1, TELLS_NOTHING | SLEEPS, {}, "other_role"),
+        "environment": hang(3, reads("orchestrator", 0), {2: GONE}, {2: "process_gone"}),
+    },
+    "all-wait-in-turn-through-queues-that-a-role-has-left": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {0: asks("a queue (pid 8)", ("orchestrator", 0)) | BETWEEN | member(("world", 50, 3))},
+            "other_role",
+        ),
+        "orchestrator": well(1, NO_GROUP | PARKED | BETWEEN | {"kernel_waits": (QUEUE,)}, {}),
+        "environment": Case(
+            1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {0: "missing"}, "", False
+        ),
+    },
     "two-roles-read-of-each-other": {
         "train": nobody(2, reads("rollout", 0), {}, "other_role"),
         "rollout": nobody(2, reads("train", 0), {}, "other_role"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.judgement.facts import Inside, RankFacts
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.graph import draw
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.sentence import sentence
@@ -322,6 +322,18 @@ def test_a_rank_that_has_just_left_may_be_what_one_that_stands_out_waits_for() -
     found = verdict(ranks)
     assert (found.stalled, found.charges) == (True, ())
     assert "; rank 3 left 20 s ago, and they may wait for that" in sentence(found)
+
+
+@pytest.mark.parametrize(("seconds", "evidence"), [(20.0, "other_role"), (400.0, "outsider")])
+def test_a_process_is_not_named_while_it_may_wait_for_who_has_just_left(
+    seconds: float, evidence: str
+) -> None:
+    address = {"kernel_waits": (KernelWait("a receive from a connection", address="10.0.0.9:77"),)}
+    waiting = job(1, LATE | address | {"collectives": {}, "wait_class": WaitClass.PARKED})
+    other = job(2, LATE | {"collectives": {}, "stage": "idle"}, role="driver")
+    lost = job(2, absent(seconds) | {"world_size": 2}, role="rollout")
+    found = {one.role: one.evidence for one in judge([*waiting, *other, *lost])}
+    assert found["train"] == evidence
 
 
 @pytest.mark.parametrize(("late", "evidence"), [(29.0, "other_role"), (31.0, "stage_differs")])

@@ -260,7 +260,8 @@ class Case:
         """Whether all wait for members that are not here, for ranks that may wait for another role,
         or for each other at a queue that another may fill, or are between two stages of the loop
         themselves."""
-        asks = all(wait.through for wait in self.outside) and self.nobody == "outsider"
+        others = self.nobody in ("outsider", "other_role")
+        asks = others and all(wait.through for wait in self.outside)
         shares = self.nobody == "cycle" and any(edge.kind is Kind.KERNEL for edge in self.edges)
         nobody = not self.charges and (
             asks or shares or self.nobody == "missing" or not self.waiting

@@ -319,7 +319,7 @@ class _Job:
         charged = any(case.charges for case in self.cases.values())
         chosen: set[str] = set()
         firm = {role for role, case in self.cases.items() if case.firm_outside}
-        if any(case.lacks_somebody for case in self.cases.values()):
+        if self._just_left() or any(case.lacks_somebody for case in self.cases.values()):
             spared = set(self.cases)
         elif charged:
             spared = self.cases.keys() - firm
@@ -343,10 +343,24 @@ class _Job:
             for role, case in self.cases.items()
             if self.stuck[role] and case.charges and not case.sure and (sure or self._early(role))
         }
-        give = weak | self._awaiting() | self._beside_calls()
+        give = weak | self._awaiting() | self._beside_calls() | self._beside_the_dead(counts)
         rest = counts - give
         unsure = {role for role in rest if self.cases[role].awaits_role or self._asked(role)}
         return give | (unsure if len(rest) > 1 else set())
+
+    def _beside_the_dead(self, counts: set[str]) -> set[str]:
+        """Roles nobody of which is at fault but who is waited for, beside one that counts on a rank
+        that has died: that explains more than a wait."""
+        if not any(self.cases[role].gone_is_fault for role in counts):
+            return set()
+        return {
+            role
+            for role in counts
+            if all(
+                charge.evidence == "awaited" and not charge.stopped
+                for charge in self.cases[role].charges
+            )
+        }
 
     def _asked(self, role: str) -> bool:
         """Whether nobody of the role is at fault but who may owe something to a process."""
