@@ -210,9 +210,13 @@ COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
     ("top", "--record-dir", "{tmp}"): (frozenset({"top"}), 2),  # there is no terminal
     ("demo", "--scenario", "list"): (frozenset({"slurm", "report", "demo", "top"}), 0),
     ("report", "recovery", "--prometheus", NOWHERE, "--output", "{tmp}/report"): (
-        frozenset({"report"}),
+        frozenset({"slurm", "report", "demo"}),
         1,
     ),
+    (
+        *("report", "experiment", "--prometheus", NOWHERE, "--fault", "cpu-1"),
+        *("--output", "{tmp}/report"),
+    ): (frozenset({"report"}), 1),
 }
 """Commands, the extras with any of which each works, and its exit status then."""
 

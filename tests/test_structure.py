@@ -38,7 +38,7 @@ LAYERS: list[set[str]] = [
 CONTRACTS: dict[tuple[str, str], set[str]] = {
     ("faults", "ranks"): {"directory"},  # the process behind a target
     ("gpu", "slurm"): {"node_jobs"},  # the job of a process, and of a GPU by the prolog
-    ("kernel_log", "gpu"): {"xids"},  # the log has the XIDs of the GPUs
+    ("kernel_log", "gpu"): {"xids"},  # an XID is seen by the driver, by the log or by both
     ("kernel_log", "slurm"): {"node_jobs"},  # the job of a control group that ran out of memory
     ("ranks", "slurm"): {"node_jobs"},  # the job that Slurm has put a rank's process into
     ("slurm", "gpu"): {"model_names"},  # nvidia_h100 of Slurm is h100 of the driver

@@ -64,6 +64,7 @@ def test_gpu_that_falls_off_the_bus_shows_in_every_way(
 ) -> None:
     wait_for(lambda: read(agent), "the GPUs are read")
     nvml.set("gpu.3.lost", 1)
+    nvml.set("gpu.3.xid.0", 79)
     with (tmp_path / "kmsg").open("a") as log:
         stamp = int(time.monotonic() * 1e6)
         log.write(f"3,1,{stamp},-;NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.\n")

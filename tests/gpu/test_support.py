@@ -49,6 +49,12 @@ PROFILING = (
     "nvmlGpmSampleGet",
     "nvmlGpmMetricsGet",
 )
+EVENTS = (
+    "nvmlEventSetCreate",
+    "nvmlDeviceGetSupportedEventTypes",
+    "nvmlDeviceRegisterEvents",
+    "nvmlEventSetWait_v2",
+)
 INSTANCES = (
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetMaxMigDeviceCount",
@@ -105,7 +111,7 @@ def test_what_was_not_supported_for_a_while_is_found_again(
 def test_functions_that_a_driver_lacks_take_nothing_else_along(
     nvml: FakeNvml, make_gpu: MakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, half: int
 ) -> None:
-    optional = sorted({*CALLS, *IDENTITY, *PROFILING, *INSTANCES})
+    optional = sorted({*CALLS, *IDENTITY, *PROFILING, *EVENTS, *INSTANCES})
     lacking = optional[half::2]
     library = build(tmp_path / "partial", *(f"{call}=not_{call}" for call in lacking))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library))

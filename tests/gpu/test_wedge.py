@@ -31,10 +31,11 @@ CALLS = (
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetFieldValues",
     "nvmlGpmSampleGet",
+    "nvmlEventSetWait_v2",
     "nvmlDeviceGetGpuInstanceId",
     *SOMETIMES,
 )
-"""One call of each kind: at the start, of readings, fields, profiling and instances."""
+"""One call of each kind: at the start, of readings, fields, profiling, events and instances."""
 USUAL = {"gpu.0.mig": "1"}
 
 

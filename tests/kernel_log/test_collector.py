@@ -13,7 +13,8 @@ from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log.collector import KmsgCollector
 from stagewatch.kernel_log.reader import Kmsg
 from tests.fake_clock import Clock
-from tests.gpu.gpu_scene import INTERVALS, UUID, metrics, of
+from tests.fakes.nvml import FakeNvml
+from tests.gpu.gpu_scene import INTERVALS, UUID, labels_of, metrics, of
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 BUS = "0000:3b:00"  # of GPU 2 of the fake driver
@@ -58,20 +59,35 @@ def test_xid_is_counted_by_severity_with_what_to_do(log: Log) -> None:
     assert of(shown, "stagewatch_kmsg_readable") == [1]
 
 
-@pytest.mark.usefixtures("nvml")
-def test_gpu_of_an_error_has_the_name_that_the_driver_gives_it(log: Log) -> None:
+def test_event_of_the_driver_and_its_line_are_one_error(
+    nvml: FakeNvml, log: Log, tmp_path: Path
+) -> None:
     ledger = XidLedger()
     gpu = GpuCollector(GpuReader(), source="nvml", intervals=INTERVALS, xids=ledger, clock=Clock())
+    kmsg = collector(log, xids=ledger)
     metrics(gpu)
-    gpu.close()
+    nvml.set("gpu.2.xid.0", 79)
+    nvml.set("gpu.5.xid.0", 13)
+    metrics(gpu)
     log.say("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")
-    shown = metrics(collector(log, xids=ledger))
+    shown = metrics(kmsg)
+    gpu.close()
     assert of(shown, "gpu_xid_errors_total", gpu="2", uuid=UUID + "2", xid="79") == [1]
+    assert of(shown, "gpu_xid_errors_total", gpu="5", xid="13", severity="application") == [1]
+    assert len(labels_of(shown, "gpu_xid_errors_total")) == 2
 
 
-def test_log_that_may_not_be_read_shows_as_such(tmp_path: Path) -> None:
-    shown = metrics(KmsgCollector(Kmsg(tmp_path / "missing"), XidLedger()))
+def test_log_that_may_not_be_read_leaves_the_events(nvml: FakeNvml, tmp_path: Path) -> None:
+    ledger = XidLedger()
+    gpu = GpuCollector(GpuReader(), source="nvml", intervals=INTERVALS, xids=ledger, clock=Clock())
+    kmsg = KmsgCollector(Kmsg(tmp_path / "missing"), ledger)
+    metrics(gpu)
+    nvml.set("gpu.0.xid.0", 48)
+    metrics(gpu)
+    shown = metrics(kmsg)
+    gpu.close()
     assert of(shown, "stagewatch_kmsg_readable") == [0]
+    assert of(shown, "gpu_xid_errors_total", gpu="0", xid="48") == [1]
 
 
 @pytest.mark.parametrize("lines", ["kept", "overwritten"])

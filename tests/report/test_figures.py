@@ -65,6 +65,7 @@ def experiment(text: str = "n1") -> Experiment:
         },
         suspects=[Suspect(node, 1050.0, "", text, 9.0, right=True)],
         diagnosis=Diagnosis(Place(), Place(), "", 1),
+        alone={name: Milestone(None, "") for name, *_ in MOMENTS},
         recorded=0,
         cost=Cost(),
     )

@@ -110,6 +110,8 @@ class GpuCollector(Collector):
         for tier, content in frame["tiers"].items():
             self._tiers[tier] = (now, self._samples(tier, content, frame["driver"]))
             self._directory.update(tier, content["gpus"])
+        for event in frame.get("xids", ()):
+            self._xids.note("nvml", bus_key(event["pci_bus_id"]), event["xid"], event["time"])
         for tier, (taken, samples) in self._tiers.items():
             if now - taken <= STALE_AFTER * self._intervals[tier]:
                 _include(out, samples)

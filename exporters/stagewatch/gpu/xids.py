@@ -1,8 +1,9 @@
-"""The ledger of GPU errors (XIDs) that the driver writes to the kernel log.
+"""The ledger of GPU errors (XIDs): two sources report them, and every error counts once.
 
-For a GPU that is gone the driver also writes a line without a number.  Such a line and an XID are
-one error if GPU and kind agree and they are at most `WINDOW_SECONDS` apart.  A line matches one
-error only, so repeated errors count.
+The driver announces most XIDs as NVML events, and prints all of them to the kernel log.  Events
+miss some XIDs and all history; the log may be unreadable. Two reports from different sources are
+one error if XID and GPU agree and they are at most `WINDOW_SECONDS` apart. A report matches only
+one error, so repeated errors count.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from importlib.resources import files
 from typing import Literal
 
 WINDOW_SECONDS = 10.0
-"""Largest time between the two lines about one error."""
+"""Largest time between two reports of the same error."""
 
 MAX_KINDS = 2000
 """Most (GPU, XID, severity) combinations; there are never that many."""
 
 MAX_RECENT = 1000
-"""Most errors of one kind that a late line is compared with."""
+"""Most errors of one kind that a late report is compared with."""
 
-Source = Literal["number", "text"]
-"""Whether the line has the number of the XID."""
+Source = Literal["nvml", "kmsg", "text"]
+_BY_MESSAGE = range(144, 151)
 
 
 def bus_key(bus_id: str) -> str:
@@ -78,26 +79,30 @@ class Seen:
 
 @dataclass(slots=True)
 class _Error:
-    """One counted error, and the kinds of lines that have told it so far."""
+    """One counted error, and the sources that have reported it so far."""
 
     time: float
     sources: set[Source]
 
 
 class XidLedger:
-    """All XIDs of this boot.  `kmsg` adds them and `gpu` says which GPU is where, each in its own
-    thread."""
+    """All XIDs of this boot. The `gpu` and `kmsg` collectors write to it, each in its own "
+    "thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int, str], Seen] = {}
         self._recent: dict[tuple[str, int], deque[_Error]] = {}
         self._gpus: dict[str, tuple[str, str]] = {}
+        self.log_is_read = False
+        """Whether the kernel log is being read, so that it holds every XID."""
 
     def note(
         self, source: Source, bus: str, xid: int, when: float, *, nonfatal: bool = False
     ) -> None:
-        """Add one line, with the address in the form of `bus_key`."""
+        """Add one report, with the address in the form of `bus_key`."""
+        if source == "nvml" and xid in _BY_MESSAGE and self.log_is_read:
+            return  # whether it is fatal stands in its message alone
         severity = "warning" if nonfatal else meaning(xid).severity
         with self._lock:
             if not self._is_new(source, (bus, xid), when):
@@ -110,8 +115,8 @@ class XidLedger:
             seen.last = max(seen.last, when)
 
     def identify(self, bus: str, gpu: str, uuid: str) -> None:
-        """Record which GPU is at this address; the kernel log records it first, without the
-        index."""
+        """Record which GPU is at this address; the kernel log records it first, without the "
+        "index."""
         with self._lock:
             if gpu or bus not in self._gpus:
                 self._gpus[bus] = (gpu, uuid)

@@ -33,7 +33,7 @@ K = TypeVar("K")
 XID = ("gpu", "uuid", "pci_bus_id", "xid", "severity")
 XID_ERRORS = counter(
     "gpu_xid_errors_total",
-    "GPU errors since boot, from the kernel log, each counted once.",
+    "GPU errors since boot, from NVML events and the kernel log, each counted once.",
     XID,
 )
 XID_LAST = gauge(
@@ -79,7 +79,7 @@ NFS_SINCE = gauge(
 )
 READABLE = gauge(
     "stagewatch_kmsg_readable",
-    "1 if the kernel log can be read; without it nobody sees GPU errors and OOM kills.",
+    "1 if the kernel log can be read; without it, GPU errors come from NVML events alone.",
 )
 SAVE_SECONDS = 10.0
 MAX_VICTIMS = 500
@@ -184,7 +184,7 @@ def _note(counts: dict[K, Count], key: K, when: float, most: int) -> None:
 
 
 class KmsgCollector(Collector):
-    """Follows the kernel log and counts."""
+    """Follows the kernel log and counts; also exports GPU errors from NVML's events."""
 
     def __init__(
         self,
@@ -208,7 +208,6 @@ class KmsgCollector(Collector):
         kept = self._file.load(load) if self._file is not None else None
         # State of an earlier boot is of no use: the log begins again, and so do the counters.
         self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
-        self._readable = False
         self._saved_at = float("-inf")
         log.last = self._state.sequence
         xids.restore(self._state.xids)
@@ -220,9 +219,9 @@ class KmsgCollector(Collector):
             for record in self._log.read():
                 if record.facility == 0 or self._from_user_space:
                     self._heed(record)
-            self._readable = True
+            self._xids.log_is_read = True
         except SourceError:
-            self._readable = False
+            self._xids.log_is_read = False
         self._save()
         return self._samples()
 
@@ -256,7 +255,7 @@ class KmsgCollector(Collector):
             bus, uuid = identity
             self._xids.identify(bus, "", uuid)
         elif (line := parse_xid(record.text)) is not None:
-            source: Source = "text" if line.plain else "number"
+            source: Source = "text" if line.plain else "kmsg"
             self._xids.note(source, line.bus, line.xid, record.time, nonfatal=line.nonfatal)
 
     def _oom(self, line: OomCause | OomKill, when: float) -> None:
@@ -287,7 +286,7 @@ class KmsgCollector(Collector):
 
     def _samples(self) -> Samples:
         out = Samples()
-        out.add(READABLE, int(self._readable))
+        out.add(READABLE, int(self._xids.log_is_read))
         for seen in self._xids:
             known = meaning(seen.xid)
             key = (*self._xids.identity(seen.bus), seen.bus, seen.xid, seen.severity)

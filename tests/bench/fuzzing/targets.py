@@ -114,6 +114,9 @@ INCIDENT = (
                     },
                     "facts": {"step": 7},
                     "events": ["enters train"],
+                    "waits": [],
+                    "ends": [],
+                    "nccl": [],
                 }
             ],
             "kernel": ["2026-01-01T00:00:00Z NVRM: Xid"],

@@ -14,6 +14,9 @@ The child answers with a *frame*, plain JSON, which is also what a recording con
                                   "values": {"gpu_temperature_celsius": 51.0,
                                              "gpu_clock_hertz/sm": 1.755e9}}]}}}
 
+A frame with the fast tier also has `xids`, the errors since the previous frame, with gpu, uuid,
+pci_bus_id, xid and time.
+
 `stagewatch.gpu.readings` declares the keys of `values`.  A row of the slow tier also has `info`:
 model, minor, pci_bus_id, vbios, serial.  A GPU that the driver has lost has `"lost": true` and no
 values.

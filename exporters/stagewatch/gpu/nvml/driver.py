@@ -9,6 +9,8 @@ first, since that can hang too and the kernel cleans up anyway.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -29,6 +31,12 @@ from stagewatch.gpu.readings import Key, Reading
 
 Frame = dict[str, Any]
 
+WAIT_MILLISECONDS = 1
+"""How long to wait for an event; the meaning of zero is not documented."""
+
+MOST = 256
+"""Most events read in one call: a GPU that floods the queue must not block the readings."""
+
 
 class Driver:
     """The NVML session of this process; every method may block for as long as the driver likes.
@@ -44,12 +52,13 @@ class Driver:
         self._codes = Codes(nvml)
         self._gpm = Gpm(nvml)
         self._inventory = Inventory(nvml, self._codes, self._gpm)
+        self._events = Events(nvml)
         self._round = 0
         try:
             nvml.nvmlInit()
             self._version = text(nvml.nvmlSystemGetDriverVersion())
             self._fields = fields_by_tier(self._version)
-            self._inventory.enumerate()
+            self._enumerate()
         except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded) as error:
             raise NoData(f"no NVIDIA driver: {error}") from error
         except nvml.NVMLError as error:
@@ -68,8 +77,18 @@ class Driver:
         for tier in tiers:
             started = time.monotonic()
             rows = [self._row(gpu, tier) for gpu in self._inventory.gpus]
+            if tier == "fast":
+                frame["xids"] = self._events.take()
             frame["tiers"][tier] = {"seconds": time.monotonic() - started, "gpus": rows}
         return frame
+
+    def _enumerate(self) -> None:
+        self._inventory.enumerate()
+        self._open_events()
+
+    def _open_events(self) -> None:
+        whole = [gpu for gpu in self._inventory.gpus if gpu.parent is None and not gpu.lost]
+        self._events.open(whole)
 
     def _look_again(self) -> None:
         """Look for GPUs and MIG instances; where a GPU is lost, only a new start finds it again.
@@ -81,9 +100,11 @@ class Driver:
             if self._round and any(gpu.lost for gpu in self._inventory.gpus):
                 nvml.nvmlShutdown()
                 nvml.nvmlInit()
-                self._inventory.enumerate()
+                self._enumerate()
             else:
                 self._inventory.refresh_instances()
+                if self._events.closed:
+                    self._open_events()
         except nvml.NVMLError as error:
             raise SessionBroken(error) from error
         self._round += 1
@@ -148,6 +169,78 @@ class Driver:
                 gpu.errors += 1
             if value is not None:
                 values.setdefault(field.key, value)
+
+
+class Events:
+    """The queue in which the driver announces XIDs.
+
+    The fast tier polls it instead of a thread of its own that waits: the library keeps the queue,
+    and profiling allows one thread only.
+    """
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._set: Any = None
+        self._owners: dict[int, Gpu] = {}
+        """The GPUs by what their handles point to."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is announced, after an error or for lack of support."""
+        return self._set is None
+
+    def open(self, gpus: list[Gpu]) -> None:
+        """Ask for the XIDs of these GPUs, in a new queue."""
+        nvml = self._nvml
+        self._set = None
+        self._owners = {_address(gpu.handle): gpu for gpu in gpus}
+        try:
+            queue = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            return
+        wanted = nvml.nvmlEventTypeXidCriticalError
+        for gpu in gpus:
+            try:
+                if nvml.nvmlDeviceGetSupportedEventTypes(gpu.handle) & wanted:
+                    nvml.nvmlDeviceRegisterEvents(gpu.handle, wanted, queue)
+                    self._set = queue
+            except nvml.NVMLError:
+                continue
+
+    def take(self) -> list[dict[str, Any]]:
+        """The XIDs announced since the last call, as a frame holds them.
+
+        Any error but an empty queue closes the queue until it is opened anew: for a lost GPU the
+        driver answers at once every time, and would be asked in a loop.
+        """
+        nvml = self._nvml
+        xids: list[dict[str, Any]] = []
+        for _ in range(MOST):
+            if self._set is None:
+                break
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, WAIT_MILLISECONDS)
+            except nvml.NVMLError as error:
+                if error.value != nvml.NVML_ERROR_TIMEOUT:
+                    self._close()
+                break
+            gpu = self._owners.get(_address(event.device))
+            if gpu is not None and event.eventType & nvml.nvmlEventTypeXidCriticalError:
+                bus = gpu.info.get("pci_bus_id", "")
+                row = {"gpu": str(gpu.index), "uuid": gpu.uuid, "pci_bus_id": bus}
+                xids.append({**row, "xid": int(event.eventData), "time": time.time()})
+        return xids
+
+    def _close(self) -> None:
+        nvml, queue = self._nvml, self._set
+        self._set = None
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlEventSetFree(queue)
+
+
+def _address(handle: Any) -> int:
+    """The address in a device handle, which all handles of a GPU share."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def serve(requests: BinaryIO, replies: int) -> None:
