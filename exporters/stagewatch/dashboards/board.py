@@ -53,7 +53,7 @@ _VARIABLES = {
     ),
     "runbooks": (
         "Where the judge serves the runbooks of alerts, for links.",
-        "label_values(stagewatch_runbooks_info, url)",
+        'label_values(stagewatch_runbooks_info{url!=""}, url)',
     ),
 }
 """Description and query by name, always in this order, so that links carry them between boards."""
