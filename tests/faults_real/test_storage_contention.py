@@ -106,9 +106,11 @@ def test_a_thread_that_waits_for_a_dead_mount_is_seen_with_its_rank(
             return collector.collect().value(blocked_tasks.BLOCKED, "fuse") or 0
 
         # FUSE waits interruptibly until the process is to end, and then can not be interrupted.
-        wait_for(waits, "a thread that waits for the mount")
-        assert blocked() == 0
-        rank.say("end")
-        wait_for(blocked, "a blocked task")
-        mount.ok()
+        try:
+            wait_for(waits, "a thread that waits for the mount")
+            assert blocked() == 0
+            rank.say("end")
+            wait_for(blocked, "a blocked task")
+        finally:
+            mount.ok()  # else nothing can end the rank
         wait_for(lambda: blocked() == 0, "none any more")
