@@ -318,7 +318,8 @@ def _why_patient(state: State, patience: float, limits: Limits) -> str:
         return f", since {long[patience]} may take so long"
     return {
         limits.page_seconds: ", the least",
-        limits.young_seconds: ", since the job has shown little yet or keeps its cores busy",
+        limits.young_seconds: ", since the job has shown little yet, or may wait for somebody who "
+        "is slow to answer",
         limits.working_seconds: ", since who is at fault is at work",
         limits.untaught_busy_seconds: ", since it keeps a core busy in a stage of unknown length, "
         "or asks somebody who answers",

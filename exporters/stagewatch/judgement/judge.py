@@ -264,7 +264,8 @@ class _Job:
         if not any(self.stuck.values()) or any(case.charges for case in self.cases.values()):
             return
         for role, case in self.cases.items():
-            if self._unasked(role):
+            stages = {rank.stage for rank in case.live}
+            if self._unasked(role) or len(stages) == 1:  # which nobody has left
                 continue
             behind = tuple(
                 Charge(rank, "stage_behind")

@@ -62,8 +62,8 @@ class Limits:
     page_seconds: float = option(60.0, "least silence before a page", flag="--limit-page-seconds")
     young_seconds: float = option(
         180.0,
-        "the same in a job that has shown little yet, and how long after its budget a rank at "
-        "work is left alone there",
+        "the same in a job that has shown little yet, or where nobody is surely at fault; how long "
+        "after its budget a rank at work is left alone in a young job",
         flag="--limit-young-seconds",
     )
     working_seconds: float = option(
