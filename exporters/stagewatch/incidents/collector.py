@@ -86,11 +86,12 @@ FRAME = gauge(
     "hang: file, line and function.",
     (*RANK_LABELS, "frame"),
 )
+_WHOM = ("for_role", "for_rank", "process", "address", "through")
 WAITS = gauge(
     "rl_rank_waits_for",
     "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
     "rank, a process that is none, or an address; with none of these it waits for nobody.",
-    (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address", "through"),
+    (*RANK_LABELS, "how", *_WHOM),
 )
 NCCL = gauge(
     "rl_rank_nccl_operation",
@@ -112,9 +113,10 @@ TRANSFER = gauge(
 )
 CONNECTION = gauge(
     "rl_rank_connection_info",
-    "1 for each connection to another node of a rank in no collective, once its job seems to hang: "
-    "`rl_rank_waits_for` of the other node has the same address.",
-    (*RANK_LABELS, "address"),
+    "1 for each connection to another node of a rank in no collective, or of a process that ranks "
+    "of this node wait for, once the job seems to hang: `rl_rank_waits_for` of the other node has "
+    "the same address, and waits for this rank, or for what that process waits for.",
+    (*RANK_LABELS, *_WHOM),
 )
 
 
@@ -438,7 +440,7 @@ class IncidentsCollector(Collector):
         incident = self._latest.get(asked.job_id)
         if incident is not None and asked.job_id in suspected:
             waits = kernel_waits(waiting, asked.ranks, self._proc, asked.ray, asked.gone)
-            ends = far_ends(waiting, asked.ranks)
+            ends = far_ends(waiting, asked.ranks, self._proc)
             ranks = tuple(
                 replace(
                     one,
@@ -471,17 +473,20 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
         if found.frame:
             out.add(FRAME, 1, *key, found.frame)
         for wait in seen.waits:
-            number = "" if wait.rank is None else wait.rank
-            ends = wait.process, wait.address, wait.through
-            out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
+            out.add(WAITS, 1, *key, wait.how, *_whom(wait))
         for one in seen.nccl:
             told = one.name, one.member, one.members, one.op, one.size, one.state, one.witness
             out.add(NCCL, one.sequence, *key, one.id, *told)
             for transfer in one.transfers:
                 mine = transfer.waits, transfer.peer, transfer.network
                 out.add(TRANSFER, 1, *key, one.id, *mine)
-        for address in seen.ends:
-            out.add(CONNECTION, 1, *key, address)
+        for wait in seen.ends:
+            out.add(CONNECTION, 1, *key, *_whom(wait))
+
+
+def _whom(wait: KernelWait) -> tuple[str, str, str, str, str]:
+    number = "" if wait.rank is None else str(wait.rank)
+    return wait.role, number, wait.process, wait.address, wait.through
 
 
 SPEC = Declaration(

@@ -53,8 +53,8 @@ class Witness:
     """As `stagewatch inspect --json` has them."""
     waits: tuple[KernelWait, ...] = ()
     """What the kernel shows it to wait for."""
-    ends: tuple[str, ...] = ()
-    """Its connections to other nodes."""
+    ends: tuple[KernelWait, ...] = ()
+    """Who holds connections of this node to other nodes, which may wait for them."""
     nccl: tuple[Communicator, ...] = ()
     """What its communicators have open, and have not moved in."""
 

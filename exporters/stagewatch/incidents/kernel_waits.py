@@ -6,6 +6,7 @@ of a rank waits for that rank, and a rank that waits for its own loader waits fo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,8 @@ from stagewatch.ranks.waits.naming import called
 MAX_WAITS = 16
 """Told of one rank."""
 MAX_ANCESTORS = 16
+MAX_ENDS = 256
+"""Far ends told by one rank."""
 
 NOTHING = KernelWait("")
 """The kernel shows nothing of whom a rank waits for."""
@@ -83,13 +86,22 @@ def kernel_waits(
     return found if ray is None else found | dict(job.in_ray(found, ray))
 
 
-def far_ends(waiting: Waiting, ranks: Iterable[Rank]) -> dict[RankKey, tuple[str, ...]]:
-    """The connections of ranks to other nodes, as a `KernelWait` of those nodes names them."""
-    by_pid = {rank.pid: rank.key for rank in ranks}
-    found: dict[RankKey, tuple[str, ...]] = {}
-    for one in waiting.connections:
-        for key in {by_pid[pid] for pid in one.owners if pid in by_pid}:
-            found[key] = (*found.get(key, ()), f"{one.local} from {one.remote}")
+def far_ends(
+    waiting: Waiting, ranks: Iterable[Rank], proc: Procfs
+) -> dict[RankKey, tuple[KernelWait, ...]]:
+    """Whom a rank of another node waits for that waits for a connection of this node, by the
+    connection's address there: the rank that holds it, or what a process that holds it waits for.
+    """
+    job = _Job(waiting, ranks, proc, NO_SERVERS)
+    found: defaultdict[RankKey, tuple[KernelWait, ...]] = defaultdict(tuple)
+    for one in waiting.connections if job.ranks else ():
+        for pid in one.owners:
+            rank = job.ranks.get(pid)
+            key = (rank or next(iter(job.ranks.values()))).key
+            address = f"{one.local} from {one.remote}"
+            held = [KernelWait("", rank.role, rank.rank)] if rank else job.behind(pid)
+            room = MAX_ENDS - len(found[key])
+            found[key] += tuple(replace(wait, address=address) for wait in held[:room])
     return found
 
 
@@ -110,14 +122,25 @@ class _Job:
 
     def waits(self, rank: Rank) -> tuple[KernelWait, ...]:
         """Whom a rank waits for, with what it is in itself."""
+        found = self._follow(rank.pid, "", rank)
+        # A helper that does not go on counts where nobody else is waited for.
+        outward = [wait for wait in found if not wait.nobody]
+        return tuple(outward or found)[:MAX_WAITS]
+
+    def behind(self, pid: int) -> list[KernelWait]:
+        """Whom those wait for who wait for a process that is no rank, on this node."""
+        return [wait for wait in self._follow(pid, _IN[Kind.TCP], None) if not wait.address]
+
+    def _follow(self, first: int, first_how: str, rank: Rank | None) -> list[KernelWait]:
+        """Whom a process waits for, on behalf of a rank of this node or of nobody here."""
         found: dict[KernelWait, None] = {}
-        todo = [(rank.pid, "")]
-        seen = {rank.pid}
+        todo = [(first, first_how)]
+        seen = {first}
         while todo:
             pid, how = todo.pop()
             waits = waits_of(self._waiting, pid)
             unclear = any(_unclear(wait) for wait in waits)
-            if (unclear or not waits) and (ended := self._ended(rank, pid)):
+            if rank and (unclear or not waits) and (ended := self._ended(rank, pid)):
                 found |= {KernelWait(how or _IN_VAIN, process=name): None for name in ended}
                 continue
             if unclear:
@@ -132,13 +155,11 @@ class _Job:
                 for target in set(wait.targets) - seen:
                     seen.add(target)
                     other = self._owner(target)
-                    if other is None or other is rank:
+                    if other in (None, rank):
                         todo.append((target, mine))
                     else:
                         found[KernelWait(mine, other.role, other.rank)] = None
-        # A helper that does not go on counts where nobody else is waited for.
-        outward = [wait for wait in found if not wait.nobody]
-        return tuple(outward or found)[:MAX_WAITS]
+        return list(found)
 
     def in_ray(
         self, kernel: Mapping[RankKey, tuple[KernelWait, ...]], ray: Mapping[int, Sequence[Awaited]]
@@ -169,13 +190,13 @@ class _Job:
         mine = gone.values() if self._owner(pid) is rank else (gone.get(pid, ()),)
         return tuple(name for names in mine for name in names)
 
-    def _end(self, rank: Rank, pid: int, how: str) -> Iterator[KernelWait]:
+    def _end(self, rank: Rank | None, pid: int, how: str) -> Iterator[KernelWait]:
         """What is told of a process that waits for nobody: the rank or a helper of its own only if
         it cannot go on."""
         process = self._waiting.processes.get(pid)
         if process is None or process.state in (State.GONE, State.UNKNOWN):
             return
-        if pid != rank.pid and self._owner(pid) is not rank:
+        if rank is None or (pid != rank.pid and self._owner(pid) is not rank):
             name = called(process.arguments or process.command, process.pid, process.job)
             requests = [one for one in self._waiting.of(pid) if one.mode is Mode.ANYBODY]
             if requests and how in _OUT.values():
@@ -184,6 +205,10 @@ class _Job:
             for other in self._clients(requests):
                 if other is not rank:
                     yield KernelWait(how, other.role, other.rank, through=name)
+            for one in self._waiting.connections if requests else ():
+                if one.accepted and pid in one.owners:
+                    address = f"{one.remote} from {one.local}"
+                    yield KernelWait(how, address=address, through=name)
         elif process.state is State.WAITING:  # a server that has not answered
             yield KernelWait(how or "an answer that it owes")
         elif process.state in _STUCK:

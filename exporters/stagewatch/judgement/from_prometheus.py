@@ -429,12 +429,12 @@ class _Tables:
             (labels, -age) for labels, age in job.by[_HEARD] if labels.get("side") == "client"
         )
         self._waits: defaultdict[RankKey, list[KernelWait]] = defaultdict(list)
-        ends = {
-            labels.get("address", ""): rank_key(labels)
-            for labels, _ in job.by["rl_rank_connection_info"]
-        }
+        ends: defaultdict[str, list[KernelWait]] = defaultdict(list)
+        for labels, _ in job.by["rl_rank_connection_info"]:
+            ends[labels.get("address", "")].append(_far_end(labels))
         for labels, _ in job.by["rl_rank_waits_for"]:
-            self._waits[rank_key(labels)].append(_kernel_wait(labels, ends))
+            key = rank_key(labels)
+            self._waits[key] += _joined(_kernel_wait(labels), ends, key)
         self._nccl = _communicators(
             job.by["rl_rank_nccl_operation"], job.by["rl_rank_nccl_wait_info"]
         )
@@ -549,18 +549,44 @@ class _Tables:
         return Stack(found[0].get("group", ""), bool(found[1]), frame)
 
 
-def _kernel_wait(labels: Mapping[str, str], ends: Mapping[str, RankKey]) -> KernelWait:
-    """Whom a series tells of; `ends`: whose connections are known, by address."""
-    how, address = labels.get("how", ""), labels.get("address", "")
-    if address in ends:
-        return KernelWait(how, ends[address][0], _whole(ends[address][1]))
+def _kernel_wait(labels: Mapping[str, str]) -> KernelWait:
+    """What a series tells of."""
 
     def process(label: str) -> str:
         name, node = labels.get(label, ""), labels.get("node", "")
         return f"{name} on {node}" if name and node else name
 
-    role, rank = labels.get("for_role", ""), _whole(labels.get("for_rank", ""))
-    return KernelWait(how, role, rank, process("process"), address, process("through"))
+    return KernelWait(
+        labels.get("how", ""),
+        labels.get("for_role", ""),
+        _whole(labels.get("for_rank", "")),
+        process("process"),
+        labels.get("address", ""),
+        process("through"),
+    )
+
+
+def _far_end(labels: Mapping[str, str]) -> KernelWait:
+    """Whom those on other nodes wait for that wait for a connection."""
+    end = _kernel_wait(labels)
+    if end.rank is None and not end.process and not end.through:
+        end = replace(end, role=labels.get("role", ""), rank=_whole(labels.get("rank", "")))
+    return replace(end, address="")
+
+
+def _joined(
+    wait: KernelWait, ends: Mapping[str, Sequence[KernelWait]], key: RankKey
+) -> list[KernelWait]:
+    """A wait of a rank for another node, with whom it is for where that node tells; a client of a
+    server of which none does is nobody."""
+    if not wait.address:
+        return [wait]
+    found = [
+        replace(end, how=wait.how, through=wait.through or end.through)
+        for end in ends.get(wait.address, ())
+    ]
+    others = [one for one in found if (one.role, str(one.rank)) != key[:2]]
+    return others if found or wait.through else [wait]
 
 
 def _communicators(

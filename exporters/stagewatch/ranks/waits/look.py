@@ -50,7 +50,8 @@ class Waits:
         where that is not the main one.  `connections` are TCP connections that processes of other
         nodes wait for, each by its end here and the other one (`Connection.remote` and `.local` of
         what the other node has told): who holds them is looked at as well.  Of the processes
-        `connected`, which are among `pids`, the connections to other nodes are told.
+        `connected`, which are among `pids`, and of those that they wait for, the connections to
+        other nodes are told.
         """
         self._wanted = wanted = list(dict.fromkeys(pids))
         self._error = None
