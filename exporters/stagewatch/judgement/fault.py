@@ -40,7 +40,8 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         for place, rank in enumerate(live)
         if rank.rank in others.awaited
     }
-    graph = draw(live, asked, others.whole, others.shared)
+    all_here = others.only and _world_is_complete(live)
+    graph = draw(live, asked, others.whole, others.shared, all_here=all_here)
     add_waits_below(live, graph)
     graph.through |= {at for at in asked if live[at].rank in others.through}
     found, holding = _by_collectives(live, graph)
@@ -200,8 +201,8 @@ def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph
 
 def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
     """Who of those that wait for each other has left out a collective, is one of a few that wait
-    outside of the one that their peers are in, is at the end already, or is one of a few in another
-    stage than all others are in together."""
+    outside of the one that their peers are in, is at the end already, waits in a wider group than
+    most of its own, or is one of a few in another stage than all others are in together."""
     if graph.skipped:
         return {place: ("mismatch", *where) for place, where in graph.skipped.items()}
     away = {at: where for at, where in graph.awaited.items() if where[0] and not live[at].inside}
@@ -215,6 +216,8 @@ def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
     }
     if at_end and 2 * len(at_end) < len(live):
         return {place: ("left_loop_early", *where) for place, where in at_end.items()}
+    if graph.in_another:
+        return {place: ("awaited", *where) for place, where in graph.in_another.items()}
     few = _minority([rank.stage for rank in live])
     return {p: ("stage_differs", *where) for p, where in graph.awaited.items() if p in few}
 

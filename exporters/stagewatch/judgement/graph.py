@@ -104,6 +104,8 @@ class Graph:
     skipped: dict[int, Where] = field(default_factory=dict)
     """They have left out the collective that others are inside of, as their count in all or their
     step shows."""
+    in_another: dict[int, Where] = field(default_factory=dict)
+    """Most of their group are inside of its collective, and they inside of another group's."""
     short: bool = False
     """Whether somebody waits for members that do not live here."""
     unseen: bool = False
@@ -126,13 +128,15 @@ def draw(
     awaited: Mapping[int, Where] = NOBODY,
     whole: Container[str] = (),
     shared: Container[str] = (),
+    *,
+    all_here: bool = False,
 ) -> Graph:
     """The graph of the live ranks of one role, of which other roles wait for `awaited`.
 
     `shared`: groups whose other members are ranks of other roles; `whole`: those of them that all
-    have come to.
+    have come to.  `all_here`: the job has no other ranks.
     """
-    groups, nowhere = groups_of(live, whole)
+    groups, nowhere = groups_of(live, whole, all_here=all_here)
     graph = Graph(nowhere=nowhere)
     for group in groups:
         group.enter(graph)
@@ -145,6 +149,7 @@ def draw(
     for group in groups:
         for place in sorted(group.stepped_past):
             graph.skipped.setdefault(place, group.where)
+    graph.in_another = _in_another(groups)
     _sends(live, graph)
     _kernel_waits(live, graph)
     for group in groups:
@@ -156,11 +161,12 @@ def draw(
 
 
 def groups_of(
-    live: Sequence[RankFacts], whole: Container[str] = ()
+    live: Sequence[RankFacts], whole: Container[str] = (), *, all_here: bool = False
 ) -> tuple[list[Group], set[int]]:
     """The groups of a role, and who has been in none while the first one of all is waited in.
 
     `whole`: those whose other members are ranks of other roles, and that all have come to.
+    `all_here`: the job has no other ranks.
     """
     lateness = _lateness(live)
     members: defaultdict[str, set[int]] = defaultdict(set)
@@ -180,10 +186,43 @@ def groups_of(
         if first and size >= len(live):
             late = set(range(len(live))) - anywhere
             members[name] |= late
+    if all_here:
+        members["world"] |= lateness.keys() - anywhere
+        _add_by_elimination(live, members)
     groups = [
         Group(name, live, members[name], lateness, whole=name in whole) for name in sorted(members)
     ]
     return groups, late
+
+
+def _add_by_elimination(live: Sequence[RankFacts], members: Mapping[str, set[int]]) -> None:
+    """Add the ranks that have been in none of the groups that lack members, if these lack as many:
+    in the order of their numbers, as nobody knows who belongs to which."""
+    sizes = {
+        name: max((live[place].group_sizes.get(name, 0) for place in here), default=0)
+        for name, here in members.items()
+    }
+    short = [name for name in sorted(members) if sizes[name] > len(members[name])]
+    seen: set[int] = set().union(*(members[name] for name in short))
+    others = sorted(set(range(len(live))) - seen, key=lambda place: live[place].rank)
+    if sum(sizes[name] - len(members[name]) for name in short) == len(others):
+        for name in short:
+            lacking = sizes[name] - len(members[name])
+            members[name].update(others[:lacking])
+            del others[:lacking]
+
+
+def _in_another(groups: Sequence[Group]) -> dict[int, Where]:
+    """The members of a group most of which are inside, that are inside of another one instead in
+    which few are, and to which all of these belong: they have left out what most wait in."""
+    return {
+        place: group.where
+        for group in groups
+        if group.is_crowded
+        for wider in groups
+        if group.members <= wider.members and not wider.is_crowded
+        for place in sorted(group.behind & wider.inside.keys() - group.inside.keys())
+    }
 
 
 def _skips(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
@@ -369,6 +408,11 @@ class Group:
         usual = Counter(does.values()).most_common(1)[0][0]
         side = {place for place in together if does[place] == usual}
         return side, together - side
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether most of the group are inside."""
+        return self._most(self.inside.keys())
 
     @property
     def missed(self) -> dict[int, int]:

@@ -44,6 +44,8 @@ class Beside:
     its size, are not inside."""
     roles: frozenset[str] = frozenset()
     """The other roles that live."""
+    only: bool = False
+    """Whether the job has never shown another role."""
     met: bool = False
     """Whether another role, of which one is overdue, is where weights are handed over."""
     alone: int | None = None
@@ -77,6 +79,7 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
                     unsized[group.name].append((role, live, group))
     for role, one in found.items():
         one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
+        one.only = len(roles) == 1
         one.met = bool(updating - {role})
     everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
     staying = [
