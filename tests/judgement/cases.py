@@ -1302,6 +1302,24 @@ ROLES: dict[str, dict[str, Case]] = {
             1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {0: "missing"}, "", False
         ),
     },
+    # The driver waits for the address of one that was never launched; the other has told its own.
+    "one-of-a-role-that-idles-has-never-come": {
+        "driver": nobody(
+            1,
+            {"world_size": 1, "stage": "init", "stages": frozenset({"init"})}
+            | asks("a queue (pid 8)", ("rollout", 0)),
+            {},
+            "other_role",
+        ),
+        "rollout": Case(
+            1,
+            LATE | BEGINS | asks("a queue (pid 9)", ("driver", 0)) | {"world_size": 2} | BETWEEN,
+            {},
+            {1: "not_started"},
+            "",
+            False,
+        ),
+    },
     "two-roles-read-of-each-other": {
         "train": nobody(2, reads("rollout", 0), {}, "other_role"),
         "rollout": nobody(2, reads("train", 0), {}, "other_role"),

@@ -89,6 +89,8 @@ class Case:
     """Whether some wait for members that are no ranks of the job's other roles either."""
     others: frozenset[str] = frozenset()
     """The job's other roles that live."""
+    own_world: bool = True
+    """Whether no other role shares the numbers of its ranks."""
     met: bool = False
     """Whether one of these is where weights are handed over."""
     missed: frozenset[int] = frozenset()
@@ -111,6 +113,11 @@ class Case:
         waiting."""
         absent = self._charged_with("process_gone", "missing", "node_lost", "not_started")
         return absent or any(charge.outlasts for charge in self.charges)
+
+    @property
+    def lacks_starters(self) -> bool:
+        """Whether ranks of it have never come, and are at fault."""
+        return self._charged_with("not_started")
 
     def _charged_with(self, *evidence: str) -> bool:
         return any(charge.evidence in evidence for charge in self.charges)
@@ -150,13 +157,13 @@ class Case:
     def never_seen(self) -> list[RankFacts]:
         """Ranks that the world counts and that have not been in sight, while the others are at
         their beginning; none where more are out of sight than live, as the agents may see only a
-        part of the job, in jobs of several roles, which may share the numbers of a world, and
-        where nobody tells whether they have begun."""
+        part of the job, where roles may share the numbers of a world, and where nobody tells
+        whether they have begun."""
         began = self.staged or any(
             rank.step_age_seconds is not None or max(rank.collectives.values(), default=0) > 1
             for rank in self.live
         )
-        if began or self.others or self.bare or not any(rank.overdue for rank in self.live):
+        if began or not self.own_world or self.bare or not any(rank.overdue for rank in self.live):
             return []
         seen = {rank.rank for rank in (*self.live, *self.gone, *self.left)}
         numbers, count = _lacking(self._world_size, seen, len(self.live))

@@ -55,6 +55,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         misses=graph.short and any(rank.overdue for rank in live),
         unseen=graph.unseen,
         others=others.roles,
+        own_world=others.own_world,
         met=others.met,
         missed=frozenset(others.missed),
         outside=tuple(graph.outside.values()),

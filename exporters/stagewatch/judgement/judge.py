@@ -242,11 +242,12 @@ class _Job:
 
     def _note_asked(self, shared: Mapping[str, Beside]) -> None:
         """Ranks that others are seen to wait for, or whom these wait for in turn, are at fault
-        though their role is not stalled."""
+        though their role is not stalled; so are those that have never come."""
         for role, case in self.cases.items():
             asked = case.waited_for(shared[role].by_kernel) if role in shared else set()
-            if asked and not self.stuck[role] and any(self.stuck.values()):
-                mine = tuple(one for one in case.charges if one.rank.rank in asked)
+            absent = case.lacks_starters
+            if (asked or absent) and not self.stuck[role] and any(self.stuck.values()):
+                mine = tuple(one for one in case.charges if absent or one.rank.rank in asked)
                 self.cases[role] = replace(case, charges=mine)
                 self.as_a_whole |= {role} if mine else set()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,6 +44,8 @@ class Beside:
     its size, are not inside."""
     roles: frozenset[str] = frozenset()
     """The other roles that live."""
+    own_world: bool = True
+    """Whether its ranks' numbers are of a world of its own, as another role has one of them too."""
     only: bool = False
     """Whether the job has never shown another role."""
     met: bool = False
@@ -77,9 +79,11 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
                     parts[group.name].append((role, live, group))
                 if not group.sized and group.name not in OF_A_ROLE:
                     unsized[group.name].append((role, live, group))
+    users = Counter(number for ranks in roles.values() for number in {one.rank for one in ranks})
     for role, one in found.items():
         one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
         one.only = len(roles) == 1
+        one.own_world = one.only or any(users[rank.rank] > 1 for rank in roles[role])
         one.met = bool(updating - {role})
     everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
     staying = [
