@@ -219,6 +219,17 @@ def joined(*told: tuple[str, Rank, str, Sequence[KernelWait]]) -> dict[str, list
     return found
 
 
+def test_nodes_that_share_a_machine_see_the_same_processes() -> None:
+    job = JobSeries()
+    for number, (node, machine) in enumerate((("b", "1f"), ("a", "1f"), ("c", "2e"))):
+        mine = {"role": "train", "rank": str(number), "node": node}
+        job.by["rl_rank_up"].append((mine, 1.0))
+        asks = {"how": "a receive", "process": "redis (pid 7)", "machine": machine}
+        job.by[WAITS].append((mine | asks, 1.0))
+    found = [wait for one in moment("540", job, 1e9).ranks for wait in one.kernel_waits]
+    assert [wait.process.partition(" on ")[2] for wait in found] == ["a", "a", "c"]
+
+
 def test_a_server_of_another_node_is_named_and_leads_on_to_its_clients() -> None:
     """A rank here and one there ask a router there, which has idle clients here and there."""
     router, asker, client = NO_PROCESS, NO_PROCESS + 1, NO_PROCESS + 2

@@ -86,11 +86,12 @@ FRAME = gauge(
     "hang: file, line and function.",
     (*RANK_LABELS, "frame"),
 )
-_WHOM = ("for_role", "for_rank", "process", "address", "through")
+_WHOM = ("for_role", "for_rank", "process", "address", "through", "machine")
 WAITS = gauge(
     "rl_rank_waits_for",
     "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
-    "rank, a process that is none, or an address; with none of these it waits for nobody.",
+    "rank, a process that is none, or an address; with none of these it waits for nobody. A "
+    "process is the same for nodes on one machine.",
     (*RANK_LABELS, "how", *_WHOM),
 )
 NCCL = gauge(
@@ -210,7 +211,9 @@ class IncidentsCollector(Collector):
         self._servers = servers
         self._asked: _Question | None = None
         self._observer = Observer(proc, device=device)
-        self._departures = Departures(directory.departures, proc.boot_id())
+        boot_id = proc.boot_id()
+        self._machine = boot_id[:8]
+        self._departures = Departures(directory.departures, boot_id)
         self._directory = directory
         self._taker = taker
         self._findings = findings or Findings()
@@ -274,7 +277,7 @@ class IncidentsCollector(Collector):
             if incident is not None and incident.current(mine, now):
                 hanging.append(job_id)
                 if len(hanging) <= MAX_JOBS:
-                    _show(out, incident, mine)
+                    _show(out, incident, mine, self._machine)
             else:
                 self._begin([rank for rank in ranks if rank.job_id == job_id], mine, now)
         self._watched = {job: self._watched[job] for job in hanging if job in self._watched}
@@ -463,7 +466,7 @@ def _latest(before: tuple[KernelWait, ...], now: tuple[KernelWait, ...]) -> tupl
     return now if now and (NOTHING not in now or not before) else before
 
 
-def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
+def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts], machine: str) -> None:
     for rank in ranks:
         seen = incident.witness(rank)
         found = seen.stack
@@ -473,7 +476,7 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
         if found.frame:
             out.add(FRAME, 1, *key, found.frame)
         for wait in seen.waits:
-            out.add(WAITS, 1, *key, wait.how, *_whom(wait))
+            out.add(WAITS, 1, *key, wait.how, *_whom(wait, machine))
         for one in seen.nccl:
             told = one.name, one.member, one.members, one.op, one.size, one.state, one.witness
             out.add(NCCL, one.sequence, *key, one.id, *told)
@@ -481,12 +484,13 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
                 mine = transfer.waits, transfer.peer, transfer.network
                 out.add(TRANSFER, 1, *key, one.id, *mine)
         for wait in seen.ends:
-            out.add(CONNECTION, 1, *key, *_whom(wait))
+            out.add(CONNECTION, 1, *key, *_whom(wait, machine))
 
 
-def _whom(wait: KernelWait) -> tuple[str, str, str, str, str]:
+def _whom(wait: KernelWait, machine: str) -> tuple[str, ...]:
     number = "" if wait.rank is None else str(wait.rank)
-    return wait.role, number, wait.process, wait.address, wait.through
+    where = machine if wait.process or wait.through else ""
+    return wait.role, number, wait.process, wait.address, wait.through, where
 
 
 SPEC = Declaration(

@@ -429,12 +429,14 @@ class _Tables:
             (labels, -age) for labels, age in job.by[_HEARD] if labels.get("side") == "client"
         )
         self._waits: defaultdict[RankKey, list[KernelWait]] = defaultdict(list)
+        told, held = job.by["rl_rank_waits_for"], job.by["rl_rank_connection_info"]
+        homes = _homes(labels for labels, _ in (*told, *held))
         ends: defaultdict[str, list[KernelWait]] = defaultdict(list)
-        for labels, _ in job.by["rl_rank_connection_info"]:
-            ends[labels.get("address", "")].append(_far_end(labels))
-        for labels, _ in job.by["rl_rank_waits_for"]:
+        for labels, _ in held:
+            ends[labels.get("address", "")].append(_far_end(labels, homes))
+        for labels, _ in told:
             key = rank_key(labels)
-            self._waits[key] += _joined(_kernel_wait(labels), ends, key)
+            self._waits[key] += _joined(_kernel_wait(labels, homes), ends, key)
         self._nccl = _communicators(
             job.by["rl_rank_nccl_operation"], job.by["rl_rank_nccl_wait_info"]
         )
@@ -549,11 +551,24 @@ class _Tables:
         return Stack(found[0].get("group", ""), bool(found[1]), frame)
 
 
-def _kernel_wait(labels: Mapping[str, str]) -> KernelWait:
+def _homes(told: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
+    """The node of each process, by its machine and name: the first one that tells of it, as agents
+    of several nodes may see the processes of one machine."""
+    found: dict[tuple[str, str], str] = {}
+    for labels in told:
+        for name in (labels.get("process", ""), labels.get("through", "")):
+            machine, node = labels.get("machine", ""), labels.get("node", "")
+            if machine and name:
+                found[machine, name] = min(node, found.get((machine, name), node))
+    return found
+
+
+def _kernel_wait(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]) -> KernelWait:
     """What a series tells of."""
 
     def process(label: str) -> str:
-        name, node = labels.get(label, ""), labels.get("node", "")
+        name = labels.get(label, "")
+        node = homes.get((labels.get("machine", ""), name), labels.get("node", ""))
         return f"{name} on {node}" if name and node else name
 
     return KernelWait(
@@ -566,9 +581,9 @@ def _kernel_wait(labels: Mapping[str, str]) -> KernelWait:
     )
 
 
-def _far_end(labels: Mapping[str, str]) -> KernelWait:
+def _far_end(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]) -> KernelWait:
     """Whom those on other nodes wait for that wait for a connection."""
-    end = _kernel_wait(labels)
+    end = _kernel_wait(labels, homes)
     if end.rank is None and not end.process and not end.through:
         end = replace(end, role=labels.get("role", ""), rank=_whole(labels.get("rank", "")))
     return replace(end, address="")
