@@ -148,9 +148,9 @@ def _unseen(count: int, verdict: Verdict, group: str) -> str:
     numbers, absent = verdict.case.absent_numbers(8) if group in OF_A_ROLE else ([], 0)
     which = ", ".join(map(str, numbers)) + (", ..." if absent > 8 else "")
     if count == 0:
-        return "members that are not in sight"
-    one = "a member that is" if count == 1 else f"{count} members that are"
-    return f"{one} not in sight" + (f" ({which})" if numbers and absent == count else "")
+        return "unseen members"
+    one = "an unseen member" if count == 1 else f"{count} unseen members"
+    return one + (f" ({which})" if numbers and absent == count else "")
 
 
 def _message(wait: Wait, verdict: Verdict) -> Wait:
