@@ -159,7 +159,7 @@ def _look(options: InspectOptions, limits: Limits) -> int:
             directory, proc, looks=LOOKS, pause=PAUSE_SECONDS, files=files, limits=limits
         )
         census = directory.look()
-        untold = own.untold(census.ranks, ranks, options.job)
+        unrecorded = own.without_record(census.ranks, ranks, options.job)
     if shown:
         print("\033[K", end="", file=sys.stderr)
     ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
@@ -191,7 +191,7 @@ def _look(options: InspectOptions, limits: Limits) -> int:
             "libraries": libraries,
             "cases": cases,
             "ended": ended,
-            "processes": list(untold.lines),
+            "processes": list(unrecorded.lines),
         }
         print(json.dumps(content, indent=2))
     elif ranks:
@@ -201,14 +201,14 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         if options.evidence:
             shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
         print(shows)
-    elif not (ended or untold.lines):
+    elif not (ended or unrecorded.lines):
         print(options.nothing(options.job))
     if not options.json:
-        print("\n".join([*untold.lines, *ended]), end="\n" if untold.lines or ended else "")
+        print("\n".join([*unrecorded.lines, *ended]), end="\n" if unrecorded.lines or ended else "")
     _say_unseen(census, record_dir)
-    if options.job and not ranks and not untold.lines:
+    if options.job and not ranks and not unrecorded.lines:
         return 1
-    return 3 if untold.still or any(verdict.wrong for verdict in verdicts) else 0
+    return 3 if unrecorded.still or any(verdict.wrong for verdict in verdicts) else 0
 
 
 def _say_unseen(census: Census, record_dir: Path) -> None:
