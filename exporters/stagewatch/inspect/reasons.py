@@ -264,7 +264,7 @@ def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tup
 
 def _stays(other: Verdict) -> str:
     """Why ranks may wait for a role that is not stalled; empty if nothing says so."""
-    if other.case.untold:
+    if other.case.never_marked:
         return "has never marked progress"
     ages = [rank.step_age_seconds for rank in other.case.live]
     least = min((age or 0.0 for age in ages), default=0.0)

@@ -287,7 +287,7 @@ class Case:
         return any(rank.stages - {*OUTSIDE, "init"} for rank in self.live)
 
     @property
-    def untold(self) -> bool:
+    def never_marked(self) -> bool:
         """Whether they live and have made no marks at all."""
         return bool(self.live) and all(rank.gaps == 0 for rank in self.live)
 

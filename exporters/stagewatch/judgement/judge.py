@@ -396,7 +396,7 @@ class _Job:
         holds_others = any(
             case.stands or case.stays or (case.firm_outside and not case.charges)
             if self.stuck[role]
-            else case.steps_in_place(silence) or case.untold
+            else case.steps_in_place(silence) or case.never_marked
             for role, case in self.cases.items()
         )
         unlike = any(case.waits_unlike and self.stuck[role] for role, case in self.cases.items())
