@@ -184,11 +184,11 @@ class Watch:
             and job_key(one.labels) not in sure
             and (not self._sums.live or _role(one) in self._sums.live)
         }
-        found = sure | self._overdue(perhaps, at) | self._untold(of, at)
+        found = sure | self._overdue(perhaps, at) | self._silent_from_the_start(of, at)
         return sorted(found.intersection(among) if among else found)
 
-    def _untold(self, of: str, at: float) -> set[JobKey]:
-        """Jobs that tell nothing, all of whose ranks stand still, fewer than their world counts."""
+    def _silent_from_the_start(self, of: str, at: float) -> set[JobKey]:
+        """Jobs without any mark, all of whose ranks stand still, fewer than their world has."""
         still, job = f"{STILL}{{{of}}}", "by (cluster, job_id)"
         standing = self._api.query(
             f"count {job} ({still}) unless on (cluster, job_id) {SUMS['gaps']}{{{of}}}"
