@@ -60,7 +60,9 @@ class Commands:
         self._commands = _commands(proc, files)
         self._before = {one: proc.stats(one.pids) for one in self._commands}
 
-    def without_record(self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = "") -> Unrecorded:
+    def without_record(
+        self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = ""
+    ) -> Unrecorded:
         """The commands of `job`, or all, none of whose processes has shown progress lately."""
         seconds = time.monotonic() - self._began
         kept = {rank.pid for rank in ranks if rank.record is not None}

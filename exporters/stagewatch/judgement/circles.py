@@ -101,7 +101,7 @@ def _led_to(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]
 def _targets(role: str, edge: Edge, case: Case, beside: Mapping[str, Beside]) -> set[Rank]:
     """The ranks that those of an edge wait for, of other roles that share its group, too."""
     targets = {(role, case.live[place].rank) for place in edge.targets}
-    if edge.kind is Kind.ELSEWHERE and role in beside:
+    if edge.kind is Kind.UNSEEN and role in beside:
         targets |= beside[role].beyond.get(edge.group, set())
     if edge.outside is not None and edge.outside.rank is not None:
         targets.add((edge.outside.role, edge.outside.rank))
@@ -132,7 +132,7 @@ def _waits(
         for edge in case.edges:
             targets = frozenset(_targets(role, edge, case, beside))
             beyond = edge.outside if edge.outside and edge.outside.rank is None else None
-            unseen = edge.kind is Kind.ELSEWHERE and edge.group not in beside[role].beyond
+            unseen = edge.kind is Kind.UNSEEN and edge.group not in beside[role].beyond
             if unseen or (beyond and not beyond.through) or targets - living:
                 targets = out
             for rank in (case.live[place] for place in edge.waiters):

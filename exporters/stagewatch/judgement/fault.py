@@ -323,8 +323,8 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
         for place in free
         if not graph.waits and all(call.op == "unknown" for call in live[place].inside.values())
     }
-    if elsewhere := _elsewhere(live, others) & unseen:
-        return _charged(sorted(elsewhere), "stage_differs")
+    if apart := _in_another_stage(live, others) & unseen:
+        return _charged(sorted(apart), "stage_differs")
     return _charged(_alone(live) & unseen, "stack_differs")
 
 
@@ -345,7 +345,7 @@ def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
     return found
 
 
-def _elsewhere(live: Sequence[RankFacts], others: Beside) -> set[int]:
+def _in_another_stage(live: Sequence[RankFacts], others: Beside) -> set[int]:
     """The few that are in another stage, or substage, than all others are in together; or the only
     one of the job that is in a stage, while others of its role are between two."""
     stages = [rank.stage for rank in live]

@@ -19,7 +19,7 @@ from stagewatch.judgement.limits import LATER_SECONDS, YOUNGER_SECONDS
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import OPS, POINT_TO_POINT
 
-_ELSEWHERE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
+_NO_LONGER_INSIDE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 """Classes of ranks that do not wait for a peer, although their last collective says so."""
 
 _ROOTED = frozenset(op for op in OPS if op.split("_")[0] in ("broadcast", "gather", "scatter"))
@@ -46,7 +46,7 @@ class Kind(str, Enum):
     """So are these, and neither are most of the group: each waits for the other."""
     PEER = "peer"
     """They are to receive what the waiters send, or send what these receive."""
-    ELSEWHERE = "elsewhere"
+    UNSEEN = "unseen"
     """No targets: members that do not live here."""
     AMBIGUOUS = "ambiguous"
     """No targets: more ranks use the name of the group than it has members."""
@@ -339,7 +339,7 @@ class Group:
             late = {place for place in not_come if self.sequence.get(place, -1) < number}
             self._tell(graph, Kind.NOT_COME, here, late) if late else None
         if self.short:
-            self._tell(graph, Kind.ELSEWHERE, self.inside)
+            self._tell(graph, Kind.UNSEEN, self.inside)
         elif self._ambiguous:
             self._tell(graph, Kind.AMBIGUOUS, self.inside)
 
@@ -485,7 +485,7 @@ class Group:
         One that nobody names has no end that is told: its rank may be elsewhere.
         """
         return not any(
-            self.inside[place].op == "unknown" or self._live[place].wait_class in _ELSEWHERE
+            self.inside[place].op == "unknown" or self._live[place].wait_class in _NO_LONGER_INSIDE
             for place in self.lagging
         )
 
@@ -505,7 +505,7 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
         if call.peer == live[place].rank:  # of another role: nobody sends to itself
             graph.waits.add(place)
             graph.short = graph.unseen = True
-            graph.edges.append(Edge(alone, frozenset(), Kind.ELSEWHERE, POINT_TO_POINT, call.op))
+            graph.edges.append(Edge(alone, frozenset(), Kind.UNSEEN, POINT_TO_POINT, call.op))
             continue
         wanted = {"send": ("receive", ""), "receive": ("send", "")}.get(_end(call.op), _ENDS)
         if any((call.peer, live[place].rank, end) in offered for end in wanted):
@@ -518,7 +518,7 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
             graph.edges.append(Edge(alone, peer, Kind.PEER, POINT_TO_POINT, call.op))
         else:
             graph.short = graph.unseen = True
-            graph.edges.append(Edge(alone, frozenset(), Kind.ELSEWHERE, POINT_TO_POINT, call.op))
+            graph.edges.append(Edge(alone, frozenset(), Kind.UNSEEN, POINT_TO_POINT, call.op))
 
 
 def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:

@@ -39,7 +39,7 @@ class Wait:
     waiters: tuple[RankFacts, ...]
     targets: tuple[RankFacts, ...]
     kind: str
-    """A `Kind` but for `ELSEWHERE` with targets, or `CALL`, `MAYBE`, `GONE`."""
+    """A `Kind` but for `UNSEEN` with targets, or `CALL`, `MAYBE`, `GONE`."""
     group: str = ""
     op: str = ""
     sequence: int | None = None
@@ -94,7 +94,7 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
         return _message(wait, verdict)
     if edge.kind is Kind.KERNEL:
         return _beyond(wait, edge.outside, verdicts) if edge.outside else wait
-    if edge.kind is not Kind.ELSEWHERE:
+    if edge.kind is not Kind.UNSEEN:
         return wait
     others = [one for one in verdicts if one is not verdict and edge.group not in OF_A_ROLE]
     late = [
