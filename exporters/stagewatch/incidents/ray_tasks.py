@@ -57,7 +57,7 @@ class Task:
     actor: str
     pid: int
     """Of the process on this node that runs it; 0: none does."""
-    elsewhere: str
+    other_node: str
     """The process on another node that runs it."""
     created: float
 
@@ -125,7 +125,7 @@ def _task(told: Mapping[str, Any], here: set[str]) -> Task | None:
         parent=_text(told["parent_task_id"]),
         actor=_text(told["actor_id"]),
         pid=0 if other else pid,
-        elsewhere=other,
+        other_node=other,
         created=min(moments),
     )
 
@@ -146,7 +146,7 @@ def _of_ranks(
     for task in tasks:
         if task.pid:
             runs[task.pid].append(task.id)
-        if task.pid or task.elsewhere:
+        if task.pid or task.other_node:
             actors[task.actor] = task
     for number, pid in drivers.items():
         if number in children:
@@ -161,7 +161,7 @@ def _of_ranks(
 
     def ends(pid: int, last: float, steps: int) -> Iterator[dict[str, Any]]:
         for task in awaited(pid, last):
-            runner = task if task.pid or task.elsewhere else actors.get(task.actor, task)
+            runner = task if task.pid or task.other_node else actors.get(task.actor, task)
             told = {"pid": runner.pid, "task": runner.name, "who": _who(task, runner)}
             further = runner.pid and runner.pid not in since and steps < MAX_STEPS
             yield from list(ends(runner.pid, 0.0, steps + 1) if further else ()) or [told]
@@ -173,8 +173,8 @@ def _of_ranks(
 
 def _who(task: Task, runner: Task) -> str:
     """Who is to do a task, as a person reads it."""
-    if runner.pid or runner.elsewhere:
-        return f"{runner.name} ({runner.elsewhere or f'pid {runner.pid}'})"
+    if runner.pid or runner.other_node:
+        return f"{runner.name} ({runner.other_node or f'pid {runner.pid}'})"
     if task.state == _WITHOUT_PLACE:
         return f"a place for {task.name}"
     return f"{task.name} ({task.state.lower().replace('_', ' ')})"
