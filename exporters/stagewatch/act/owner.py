@@ -1,4 +1,4 @@
-"""The judge's collector that tells the user of a job, in one line, that it hangs, and how it ended.
+"""The judge's collector that sends the owner of a job one line when it hangs, and one at the end.
 
 That is two messages a job at most.  A message is noted before it is sent: a judge that was started
 again sends none twice, and one that cannot be sent is lost.  Of several judges the oldest sends, by
@@ -50,7 +50,8 @@ MESSAGES = counter(
 
 SINCE = gauge(
     "rl_judge_owner_since_timestamp_seconds",
-    "Since when this judge tells owners of jobs; of several, the one with the earliest time does.",
+    "Since when this judge sends lines to the owners of jobs; of several judges, the one with the "
+    "earliest time does.",
 )
 TOLD = gauge(
     "rl_judge_owner_told",
@@ -73,7 +74,7 @@ class OwnerOptions:
         ("127.0.0.1", 25), "server that relays it, without TLS or password", parse=address
     )
     webhook_file: Path | None = option(
-        None, "file with the URL of a webhook of Slack or Mattermost, which is told all", parse=path
+        None, "file with the URL of a Slack or Mattermost webhook, which gets all lines", parse=path
     )
     comment: bool = option(
         False, "also write it as the job's comment in Slurm, unless the job has one of its user"
@@ -132,7 +133,7 @@ class OwnerCollector(Collector):
 
     def collect(self) -> Samples:
         if self._api is None or not self._send:
-            raise NoData("no way to tell owners is set")
+            raise NoData("no way to send lines to owners is set")
         now = self._clock()
         if look := fresh(self._context, now):
             new, due = self._new(look), self._due(look, now)
@@ -211,7 +212,7 @@ class OwnerCollector(Collector):
                 self._counts["sent"] += 1
             except SourceError as error:
                 self._counts["failed"] += 1
-                log.warning("the owner of job %s is not told: %s", printable(key[1], 80), error)
+                log.warning("the owner of job %s gets no line: %s", printable(key[1], 80), error)
 
 
 def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, str]:
@@ -270,11 +271,11 @@ def _build(options: OwnerOptions, context: JudgeContext) -> OwnerCollector:
     if options.comment:
         ways.append(by_comment(SlurmSite(options.bin_dir).comment_job))
     if ways and context.server is None:
-        raise ConfigError("collector owner asks the server that collector judge is told of")
+        raise ConfigError("collector owner asks the server of collector judge: run both")
     api = PrometheusApi.of(context.server) if ways and context.server else None
     state = StateFile(
         context.options.case_dir / "told.json",
-        lost="an owner may be told again",
+        lost="an owner may get a line again",
         make_directory=True,
     )
     return OwnerCollector(context, api, ways, state, options.next)
@@ -282,7 +283,7 @@ def _build(options: OwnerOptions, context: JudgeContext) -> OwnerCollector:
 
 SPEC = CollectorSpec(
     name="owner",
-    help="tells the user of a job, in one line, that it hangs and how that ended",
+    help="sends the owner of a job one line when it hangs, and one when that has ended",
     interval=5,
     options=OwnerOptions,
     build=_build,

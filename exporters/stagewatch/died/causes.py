@@ -52,7 +52,7 @@ _WORDS = {
     Death.NODE: "a node failed",
     Death.CODE: "the program failed",
     Death.USER: "ended by its user, or by what it was given",
-    Death.UNKNOWN: "nothing tells why",
+    Death.UNKNOWN: "nothing says why",
 }
 
 

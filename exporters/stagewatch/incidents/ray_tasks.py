@@ -81,7 +81,7 @@ def waits(
                 where = f"Ray's dashboard at {address[0]}:{address[1]}"
                 return [f"{where}: {error.strerror or error}"], []
             except Exception as error:  # a hostile answer raises whatever it likes
-                return [f"Ray's dashboard tells nonsense ({type(error).__name__})"], []
+                return [f"Ray's dashboard sends nonsense ({type(error).__name__})"], []
     return [], []
 
 

@@ -61,7 +61,7 @@ def http(
         head, _, body = bytes(talk.received).partition(b"\r\n\r\n")
     if (status := head.split()[1:2]) != [b"200"]:
         said = status[0].decode("ascii", "replace")[:3] if status else "nothing"
-        raise OSError(0, f"it refuses to tell ({said})")
+        raise OSError(0, f"it refuses to answer ({said})")
     return body
 
 

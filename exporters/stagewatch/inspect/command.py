@@ -77,7 +77,7 @@ class LookOptions:
 
     incident_dir: Path = option(
         DIRECTORY,
-        "where the agent keeps incidents, whose stacks tell more of a job that hangs, and which "
+        "where the agent keeps incidents: stacks of jobs that hang, and which "
         "ranks have left lately",
         parse=path,
         env="STAGEWATCH_INCIDENT_DIR",
@@ -249,7 +249,7 @@ def _ended(job_id: str, ranks: Sequence[RankFacts]) -> str:
 def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) -> int:
     """Print the story of a job as a Prometheus knows it; returns the exit status."""
     if not options.job:
-        raise ConfigError("--prometheus needs a job, whose story it tells: stagewatch inspect JOB")
+        raise ConfigError("--prometheus needs a job: stagewatch inspect JOB --prometheus URL")
     from stagewatch.inspect.story import tell
     from stagewatch.prometheus.api import PrometheusApi
 
