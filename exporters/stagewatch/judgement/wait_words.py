@@ -158,7 +158,7 @@ def _differ(wait: Wait, who: str, them: str) -> str:
 
 
 def _does(wait: Wait, ranks: Sequence[RankFacts]) -> str:
-    """What these are in, with what else may tell them from the other side."""
+    """What these ranks are in, with what may distinguish them from the other side."""
     first = ranks[0]
     call = first.inside.get(wait.group)
     if call is None:
@@ -197,7 +197,7 @@ def _kernel(wait: Wait, who: str, them: str) -> str:
 
 
 def _below(wait: Wait, who: str, them: str) -> str:
-    """A program that says something else is told, too."""
+    """A wait below the program; if the program says something else, the sentence has both."""
     where = what(wait.op, wait.sequence, wait.group)
     proxy = "'s proxy" if wait.kind == Kind.NO_BYTES.value and len(wait.waiters) == 1 else ""
     lacks = {"bytes": "bytes of ", "buffer": "a buffer of "}.get(wait.lacks, "")

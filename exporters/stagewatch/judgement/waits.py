@@ -28,7 +28,7 @@ Key = tuple[str, int, int, str]
 
 
 def key(rank: RankFacts) -> Key:
-    """What tells a rank from all others of its job."""
+    """What identifies a rank in its job."""
     return rank.role, rank.rank, rank.pid, rank.node
 
 
@@ -170,7 +170,7 @@ def _message(wait: Wait, verdict: Verdict) -> Wait:
 
 
 def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
-    """Ranks that are overdue inside of calls, and in nothing that the edges tell."""
+    """Ranks that are overdue inside calls, and in nothing that the edges show."""
     told = {key(rank) for wait in seen for rank in wait.waiters}
     return [
         Wait((rank,), (), CALL, op=rank.call[0], beyond=rank.call[0])
@@ -196,7 +196,7 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
 
 
 def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
-    """What nobody sees: ranks that stand still without being seen to wait for anybody."""
+    """Assumed waits: ranks that stand still although nothing shows that they wait."""
     waiting = {key(rank) for wait in seen if not wait.nobody for rank in wait.waiters}
     awaited = {key(rank) for wait in seen for rank in wait.targets}
     charged = [rank for verdict in verdicts for rank in verdict.culprits]

@@ -160,9 +160,9 @@ class Watch:
         return bool(self._api.query("count(rl_rank_up)", at))
 
     def _troubled(self, at: float, among: Collection[JobKey] = ()) -> list[JobKey]:
-        """The jobs with a rank that is overdue, has died, is stopped or held, or has announced a
-        pause, and those that tell nothing, stand still and are not all there: of others nothing
-        more is asked."""
+        """The jobs with a rank that is overdue, dead, stopped, held, or has announced a pause, and
+        those without marks that stand still and lack ranks. The judge asks nothing more about other
+        jobs."""
         of = chosen(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
