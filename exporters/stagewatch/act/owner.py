@@ -62,7 +62,7 @@ TOLD = gauge(
 
 @dataclass(frozen=True, slots=True)
 class OwnerOptions:
-    """How owners of jobs are told; nothing is sent unless one of the ways is set."""
+    """How owners of jobs get their lines; nothing is sent unless one of the ways is set."""
 
     mail: str = option(
         "",
@@ -90,14 +90,14 @@ class OwnerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What its owner has been told about a job."""
+    """The lines that the owner of a job has got."""
 
     user: str
     since: float
     """When it stopped; Unix seconds."""
     gpus: int
     ended: bool = False
-    """Whether the owner has also been told that it is over."""
+    """Whether the owner has also got the line that the trouble is over."""
 
     def cost(self, until: float) -> str:
         """What the trouble has cost."""
@@ -174,7 +174,7 @@ class OwnerCollector(Collector):
                 self._to(key, told, f"Job {key[1]} stands still", line)
 
     def _due(self, look: Look, now: float) -> list[JobKey]:
-        """The jobs whose trouble is over and whose owner must still be told."""
+        """The jobs whose trouble is over and whose owner still lacks the second line."""
         over = [k for k, told in self._told.items() if not told.ended and k not in look.jobs]
         self._over = {key: self._over.get(key, now) for key in over}
         return [key for key, since in self._over.items() if now - since >= OVER_SECONDS]
@@ -222,7 +222,7 @@ def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, s
 
 
 def _judges(api: Queries) -> list[float]:
-    """When each of the judges that tell owners started."""
+    """When each of the judges that send lines to owners started."""
     return [one.value for one in api.query(SINCE.name)]
 
 

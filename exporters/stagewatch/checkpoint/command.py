@@ -53,7 +53,7 @@ from stagewatch.core.words import printable
 
 NOT_WHOLE = 3
 _SHOWN = 20
-"""Faults told in lines of text."""
+"""The most faults in lines of text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ _PROBE = 64
 
 
 class Unknown(Exception):
-    """Its format does not tell whether it is whole, or the check has its limits."""
+    """Its format does not say whether it is whole, or the check has its limits."""
 
 
 def safetensors(file: IO[bytes], size: int) -> str | None:
