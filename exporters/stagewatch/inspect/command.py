@@ -1,17 +1,17 @@
 """Shows what every rank of this node is doing, and gives a verdict on each job.
 
 The command looks for a few seconds and needs no agent; root, or the user of the ranks, sees the
-most.  With --prometheus it tells the story of one job over all its nodes, the verdict first.
+most.  With --prometheus it reports on one job over all its nodes, the verdict first.
 
 A ! behind PROGRESS marks a rank that has gone without progress for longer than its stage may take.
 PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
 its state and WCHAN the kernel function in which it sleeps, shortened (--json has the whole name).
 
 A job is over if all its ranks here ended and made no progress in the last 10 minutes.  It gets one
-line, unless it is asked for as JOB.
+line, unless you name it as JOB.
 
 exit status:
-  0  nothing appears to be wrong, also where there is no rank of any job
+  0  nothing appears to be wrong, or there is no rank of any job
   1  no look was possible: a server does not answer, a directory is unreadable; or no such job
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
