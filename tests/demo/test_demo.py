@@ -77,7 +77,7 @@ def test_the_rank_that_left_early_is_named_and_nothing_is_left(demo: Demo) -> No
     assert demo.process.returncode == 0, demo.text()
     assert "left_loop_early" in demo.text()
     assert "the right rank was named" in demo.text()
-    steps = re.search(r"step (\d+), and time is up", demo.text())
+    steps = re.search(r"step (\d+): one rank leaves", demo.text())
     assert steps is not None and int(steps[1]) >= 20, "so many healthy steps were asked for"
     assert demo.nothing_left()
 

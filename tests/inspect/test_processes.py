@@ -70,5 +70,5 @@ def test_a_reader_of_proc_that_does_not_answer_ends_no_look() -> None:
         def blocked(self, file: str) -> frozenset[int]:
             return frozenset()
 
-    found = Commands(Procfs(), Silent()).untold((), ())
+    found = Commands(Procfs(), Silent()).without_record((), ())
     assert (found.lines, found.still) == ([], False)

@@ -110,7 +110,9 @@ def play(options: DemoOptions) -> int:
         steps = options.baseline_steps
         show.wait_until(lambda: cluster.steps() >= steps, 120 + 4 * steps, f"not {steps} steps")
         injected = cluster.inject_stall()
-        show.say(f"step {cluster.steps()}, and time is up: one rank, its clock ahead, leaves first")
+        show.say(
+            f"step {cluster.steps()}: one rank leaves the loop early, since its clock is ahead"
+        )
         fired = _watch(api, show, injected)
         named = _report(cluster, fired)
         if options.keep:
@@ -147,7 +149,7 @@ def _report(cluster: DemoCluster, fired: dict[str, tuple[float, Alert]]) -> bool
     rank, node, pid = cluster.early, _node(cluster.early), cluster.ranks[cluster.early].pid
     labels = fired[EXPECTED][1].labels
     named = (labels["rank"], labels["node"], labels["pid"]) == (str(rank), node, str(pid))
-    print("\nAlert              fired after the end of the job's time")
+    print("\nAlert              fired after the rank left")
     for name, (after, _) in sorted(fired.items(), key=lambda item: item[1][0]):
         print(f"{name:<18} {after:5.1f} s")
     print(

@@ -36,7 +36,7 @@ TOLD = 500
 """Most characters of a line that are shown."""
 
 _FINAL = {Death.TIME_LIMIT, Death.PREEMPTION, Death.NODE}
-"""Those that come true a while after they have been told."""
+"""Causes that are reported before they happen."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]{0,200}\x07")
 _PREFIX = re.compile(
@@ -92,7 +92,7 @@ class _Found:
     """Marks of progress of its stream before it."""
     plain: bool
     told_below: bool = False
-    """A later line tells more of it."""
+    """A later line says more about it."""
 
     @property
     def survived(self) -> bool:
@@ -153,7 +153,7 @@ def together(logs: Sequence[Log]) -> list[Cause]:
 
 
 def came_last(logs: Sequence[Log]) -> list[int]:
-    """The ranks that the others have waited for, as far as the logs tell."""
+    """The ranks that the others have waited for, as far as the logs say."""
     waited: dict[int, int] = {}
     for log in logs:
         waited |= log.waited
@@ -291,7 +291,8 @@ class _Reader:
         self._found.append(stream.last)
 
     def _follows(self, means: Meaning, stream: _Stream) -> bool:
-        """Whether an exception follows from the last of its rank; else it tells more of it."""
+        """Whether an exception follows from the last one of its rank; otherwise it says more about
+        it."""
         last = stream.last
         if last is None:
             return False

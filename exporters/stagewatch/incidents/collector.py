@@ -53,8 +53,8 @@ log = logging.getLogger(__name__)
 APART_SECONDS = 3.0
 """Between the two looks at a rank's stack."""
 PAUSES_SECONDS = (10.0, 20.0, 40.0, 80.0)
-"""Between the times that the stacks of a job are taken while it stands still: what a rank was in
-most of the time tells more than where it happened to be once."""
+"""Seconds between two looks at the stacks of a job that stands still: the place where a rank was
+most of the time says more than the place where it was once."""
 ANEW_SECONDS = 600.0
 """Before the stacks of a job that hangs again are taken anew."""
 MAX_JOBS = 8
@@ -146,7 +146,7 @@ class _Watched:
     nccl: ByProcess = field(default_factory=dict)
     """What communicators had open at the first of two looks."""
     incident: Incident | None = None
-    """What was kept of it, once it was looked at twice."""
+    """The state that was kept, once it was looked at twice."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
     """Those that are left."""
 
@@ -180,7 +180,7 @@ class _Question:
     job_id: str
     ranks: Sequence[Rank]
     ray: RayTold | None = None
-    """What Ray has told meanwhile."""
+    """The answer of Ray."""
     gone: Mapping[RankKey, Gone] = field(default_factory=dict)
     """The servers that its ranks called and that have ended."""
 
@@ -412,7 +412,7 @@ class IncidentsCollector(Collector):
         facts: Sequence[RankFacts],
         ray: RayTold | None = None,
     ) -> None:
-        """Begin to look at what ranks wait for; of those in a collective their programs tell."""
+        """Begin to look at what ranks wait for; for collectives their programs say it."""
         if self._asked is None:
             self._waits.ask(
                 [rank.pid for rank in ranks if rank.pid],
@@ -433,8 +433,8 @@ class IncidentsCollector(Collector):
         }
 
     def _note_waits(self, suspected: Collection[str]) -> None:
-        """Add to an incident what the kernel has shown; of whom it shows nothing now, who has not
-        moved, what it showed before still holds."""
+        """Add the kernel's answer to an incident. If it shows nothing now for a rank that has not
+        moved, the earlier answer still holds."""
         asked = self._asked
         if asked is None or self._begun is not None or (waiting := self._waits.answer()) is None:
             return

@@ -1,4 +1,4 @@
-"""The processes of a command under `stagewatch run`, where no rank's record tells what it does.
+"""The processes of a command under `stagewatch run`, if no record says what it does.
 
 A trainer and a worker that share a plain queue keep no record of it: who waits for whom is not
 seen, but where each process stands is.
@@ -26,7 +26,7 @@ from stagewatch.ranks.stacks import StackTaker, users_own
 RUN_ID = "STAGEWATCH_RUN_ID="
 MAX_SHOWN = 16
 STILL_CPU = 0.02
-"""CPU use, of all processes together, up to which they are said to stand still."""
+"""CPU use, of all processes together, up to which they count as standing still."""
 MAX_COMMAND = 48
 
 _TITLES = ("PID", "STATE", "WCHAN", "COMMAND", "AT")
@@ -42,8 +42,8 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
-    """The commands without a record of what they do."""
+class Unrecorded:
+    """Commands whose processes keep no record."""
 
     lines: Sequence[str]
     still: bool
@@ -60,12 +60,14 @@ class Commands:
         self._commands = _commands(proc, files)
         self._before = {one: proc.stats(one.pids) for one in self._commands}
 
-    def untold(self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = "") -> Untold:
-        """Those of `job`, or all, of whose processes no rank has told progress lately."""
+    def without_record(
+        self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = ""
+    ) -> Unrecorded:
+        """The commands of `job`, or all, none of whose processes has shown progress lately."""
         seconds = time.monotonic() - self._began
         kept = {rank.pid for rank in ranks if rank.record is not None}
         mine = [one for one in self._commands if job in ("", one.name)]
-        mine = [one for one in mine if not _told(kept & set(one.pids), facts)]
+        mine = [one for one in mine if not _has_progress(kept & set(one.pids), facts)]
         everything = self._proc.stats(self._proc.pids()) if mine else {}
         zombies = {pid: stat.parent for pid, stat in everything.items() if stat.state == "Z"}
         told: list[str] = []
@@ -86,10 +88,10 @@ class Commands:
                 dead = [pid for pid, parent in zombies.items() if parent in one.pids]
                 rows = lines([*one.pids, *dead], self._proc, self._files, taker)
             told += ["", *rows, "", f"command {one.name}: {what}"]
-        return Untold(told, any_still)
+        return Unrecorded(told, any_still)
 
 
-def _told(kept: set[int], facts: Iterable[RankFacts]) -> bool:
+def _has_progress(kept: set[int], facts: Iterable[RankFacts]) -> bool:
     """Whether one of these ranks has made progress lately, or is in a stage, which has a budget."""
     return any(
         (fact.progress_age_seconds or 0.0) < MIN_SECONDS or fact.stage not in (None, "idle")

@@ -421,8 +421,8 @@ class _Tables:
         self.present = self._one[job.present]
         """By rank that is there."""
         self._recorded = job.present == UP
-        self._untold = not job.by[AGE]
-        """No rank of the job tells anything of itself."""
+        self._unmarked = not job.by[AGE]
+        """No rank of the job has made a mark."""
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
         self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
         self._heard = _by_rank(
@@ -452,14 +452,14 @@ class _Tables:
         gone = not self.lives(key)
         info = self._labels("rl_rank_info", key)
         where = self._labels("rl_rank_stage_open_seconds", key)
-        age = self._value(STILL if self._untold else AGE, key)
+        age = self._value(STILL if self._unmarked else AGE, key)
         failure = self._value(FAILURE, key)
         failed = self._labels(FAILURE, key)
         wait_class = WaitClass.GONE if gone else WaitClass.UNKNOWN
         if not gone and key in self._classes:
             wait_class = _wait_class(self._classes[key][0])
         stage = where.get("stage") or ("idle" if age is not None else None)
-        if self._untold:
+        if self._unmarked:
             stage = "init" if self._recorded and here else None
         inside = {} if gone else self._inside(key)
         waited = self._value("rl_rank_storage_wait_seconds", key) or 0.0
@@ -503,7 +503,7 @@ class _Tables:
             node=key[2],
             node_lost=bool(left and left.node_lost),
             behind=self._value("rank:rl_straggler:ratio", key) is not None,
-            unmarked=self._untold or bool(self._value("rl_rank_unmarked", key)),
+            unmarked=self._unmarked or bool(self._value("rl_rank_unmarked", key)),
             record=RecordState.KEPT if self._recorded else RecordState.NONE,
             gpu=info.get("uuid", ""),
             device=None if gone else _device(self._labels("rl_rank_device_state", key)),

@@ -122,9 +122,9 @@ def _is_busy(rank: RankFacts) -> bool:
 
 
 def _boundless(case: Case) -> bool:
-    """Whether the role tells of its collectives alone, and so may have nothing to do, as a server
-    that nobody asks; not if a rank waits in the making of groups, or is missing.  Nor does anybody
-    know what ranks without records wait for."""
+    """Whether the role may simply have nothing to do, as a server without requests: it records only
+    collectives, no rank waits for a group to be made, and none is missing. It is also unknown what
+    ranks without records wait for."""
     return case.bare or (
         any(rank.unmarked for rank in case.live)
         and not any("init" in rank.inside for rank in case.live)

@@ -3,13 +3,12 @@
   stagewatch lemons --prometheus http://prometheus:9090 --since 30d
   stagewatch lemons --accounting --json
   stagewatch lemons --cluster east --write /shared/stagewatch/lemons.json
-      the same for `stagewatch check --lemons FILE`, which a prolog asks
+      also write the file that `stagewatch check --lemons FILE` reads in a prolog
 
 A node's interruptions are the times that the judge named it (as what holds a job up, or as slow),
-critical XIDs, and the times that Slurm had it down, failing, or drained for a fault; what follows
-within a day counts once.  They are compared with the hours in which jobs had the node.  A node is
-a lemon if even the lower end of its rate's interval is above the fleet's rate; GPUs likewise, by
-what is known of one GPU.
+critical XIDs, and the times that Slurm had it down, failing, or drained for a fault; events within
+a day count as one.  Its rate is their number by the hours in which jobs had the node.  A node is a
+lemon if even the lower end of its rate's interval is above the fleet's rate; GPUs likewise.
 
 exit status:
   0  the ledger is printed, with or without lemons

@@ -170,7 +170,7 @@ class Ranks:
         still = self._stillness.lately() if status else None
         asked = cause is None or cause.death in (Death.USER, Death.PREEMPTION)
         if still is not None and still.since == self._still_since and asked:
-            return "\n".join([f"{end}; before, {still.told}:", *self._lines])
+            return "\n".join([f"{end}; before, {still.sentence}:", *self._lines])
         if cause is not None:
             after = duration(max(0.0, cause.time - self._began))
             then = f"; then nothing went on for {duration(now - cause.time)}" if hang else ""
@@ -273,7 +273,7 @@ class Ranks:
         with closing(GuardedFiles(self._proc.root)) as files:
             self._lines = lines(pids, self._proc, files, self._taker)
         self._still_since = still.since
-        self._tell("\n".join([f"{still.told}; they stand here:", *self._lines]))
+        self._tell("\n".join([f"{still.sentence}; they stand here:", *self._lines]))
 
     def _accounted_for(self) -> bool:
         """Whether a rank has said why it does nothing, or the judge has: a stage or a collective
