@@ -56,8 +56,8 @@ LASTING = {
     **{
         (group, "stall_sums"): "which ranks live, of which a new or a lost one counts 15 s later"
         for group in (
-            *("checkpoints", "faults", "given_up", "self", "slow_jobs", "stages", "storage"),
-            "uninstrumented",
+            *("checkpoints", "faults", "first_failures", "given_up", "self", "slow_jobs"),
+            *("storage", "uninstrumented"),
         )
     },
     ("stall_sums", "stalls"): "that a stall has ended is an event of a minute",
@@ -86,6 +86,7 @@ LASTING = {
                 "calls",
                 "checkpoints",
                 "engines",
+                "first_failures",
                 "given_up",
                 "gpu_condition",
                 "logs",
