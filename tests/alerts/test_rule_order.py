@@ -99,7 +99,6 @@ LASTING = {
         )
     },
     ("calls", "economics"): "how long a call usually takes, of all since the job began",
-    ("slow_sums", "slow_peers"): "who is compared with whom stays so while a job runs",
     ("slow_jobs", "slow_sums"): "the newest step, of which an hour's mean is made",
     ("training", "slow_sums"): "likewise, of which the slope over minutes is taken",
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
