@@ -56,8 +56,8 @@ LASTING = {
     **{
         (group, "stall_sums"): "which ranks live, of which a new or a lost one counts 15 s later"
         for group in (
-            *("checkpoints", "faults", "given_up", "self", "slow_jobs", "stages", "storage"),
-            "uninstrumented",
+            *("checkpoints", "faults", "first_failures", "given_up", "self", "slow_jobs"),
+            *("storage", "uninstrumented"),
         )
     },
     ("stall_sums", "stalls"): "that a stall has ended is an event of a minute",
@@ -86,6 +86,7 @@ LASTING = {
                 "calls",
                 "checkpoints",
                 "engines",
+                "first_failures",
                 "given_up",
                 "gpu_condition",
                 "logs",
@@ -98,7 +99,6 @@ LASTING = {
         )
     },
     ("calls", "economics"): "how long a call usually takes, of all since the job began",
-    ("slow_sums", "slow_peers"): "who is compared with whom stays so while a job runs",
     ("slow_jobs", "slow_sums"): "the newest step, of which an hour's mean is made",
     ("training", "slow_sums"): "likewise, of which the slope over minutes is taken",
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",

@@ -151,7 +151,7 @@ def exposition(node: int, turn: int) -> str:
         add("rl_rank_swapped_memory_bytes", who, 0)
         add("rl_rank_major_page_faults_total", who, 3 * turn)
         add("rl_rank_data_wait_seconds_total", who, 0.2 * turn)
-        add("rl_rank_own_work_seconds_total", who, 25 * turn)
+        add("rl_rank_own_work_seconds_total", f'{who},peers="dp:{rank % 8}"', 25 * turn)
         for name, amount in STEP_SUMS.items():
             add(f"rl_rank_{name}_total", who, 10 * amount * turn)
         for done in STAGES:

@@ -39,7 +39,7 @@ def exported(client: Client, clock: Clock, seen: OwnWork | None = None) -> Sampl
     """What the agent exports now."""
     record = dataclasses.replace(client.record(), name="1")
     out = Samples()
-    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
+    (seen or OwnWork()).add(out, [record], clock.now / 1e9, lambda *_: True)
     return out
 
 

@@ -46,7 +46,9 @@ class _Rank:
             )
             return
         if rank.record is RecordState.KEPT:
-            self._add("rl_rank_up", rank.wait_class is not WaitClass.GONE)
+            gone = rank.wait_class is WaitClass.GONE
+            self._add("rl_rank_up", not gone)
+            self._add("rl_rank_gone", 1 if gone else None)
         self._add("rl_rank_info", 1, pid=rank.pid, world_size=rank.world_size, uuid=rank.gpu)
         self._add(age, rank.progress_age_seconds)
         self._add("rl_rank_started_timestamp_seconds", rank.started)
@@ -102,6 +104,10 @@ def _role(past: Past, cluster: str, job_id: str, role: str, ranks: Sequence[Rank
     """What the role has shown: gaps of four seconds in `train`, as `tests.judgement.cases` has it,
     and one in each other stage; and how many of its ranks live, which the rules count."""
     key = {"cluster": cluster, "job_id": job_id, "role": role}
+    here = [rank for rank in ranks if rank.left_seconds is None and not rank.tells_nothing]
+    ages = [age for rank in here if (age := rank.progress_age_seconds) is not None]
+    if ages:
+        past.add("rl_progress_age_longest_seconds", max(ages), **key, node="n0")
     told = [rank.gaps for rank in ranks if rank.gaps is not None]
     gaps = float(sum(told) if told else 90)
     for bound in ("4.0", "+Inf"):

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Literal
 
 from stagewatch.ranks.own_work import StepSums
+from stagewatch.ranks.peers import ROLE
 from tests.alerts.promtool import series
 
 TICK = 15
@@ -31,16 +32,26 @@ class MadeUp:
             self._add(rank, name, values, labels)
         return self
 
-    def counter(self, name: str, more: Callable[[int, int], float], **labels: str) -> MadeUp:
+    def counter(self, name: str, more: Callable[[int, int], float]) -> MadeUp:
         """Something that grows, by how much in a tick."""
         for rank in range(self.ranks):
-            grown = accumulate((more(rank, tick) for tick in range(self.ticks)), initial=0.0)
-            self._add(rank, name, grown, labels)
+            self._grows(rank, name, more, {})
         return self
 
-    def works(self, seconds: Callable[[int, int], float]) -> MadeUp:
-        """Own work in a tick."""
-        return self.counter("rl_rank_own_work_seconds_total", seconds)
+    def works(
+        self, seconds: Callable[[int, int], float], peers: Callable[[int], str] = lambda rank: ROLE
+    ) -> MadeUp:
+        """Own work in a tick, and with whose it is compared."""
+        for rank in range(self.ranks):
+            labels = {"peers": peers(rank)}
+            self._grows(rank, "rl_rank_own_work_seconds_total", seconds, labels)
+        return self
+
+    def _grows(
+        self, rank: int, name: str, more: Callable[[int, int], float], labels: dict[str, str]
+    ) -> None:
+        grown = accumulate((more(rank, tick) for tick in range(self.ticks)), initial=0.0)
+        self._add(rank, name, grown, labels)
 
     def steps(self, ended: Callable[[int, int], Steps]) -> MadeUp:
         """Steps with numbers, that end in a tick."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.judgement.slow_watch import SlowLook, SlowWatch
+from stagewatch.ranks.peers import NOBODY
 from tests.alerts.promtool import needs_promtool
 from tests.judgement.promtool_queries import PromtoolQueries
 from tests.judgement.slow_series import TICK, MadeUp, Steps
@@ -141,34 +142,17 @@ PARTS = [4.2, 3.0, 3.0, 4.5]
 """The first part of a pipeline does the embedding besides, the last one the loss."""
 
 
-def test_parts_of_a_pipeline_that_hand_on_messages_are_no_peers(watched: Watched) -> None:
-    job = MadeUp(4, 48).works(lambda rank, tick: PARTS[rank])
-    assert ever(watched(job.counter("rl_rank_messages_total", lambda rank, tick: 14))) == set()
-
-
-def test_nor_are_members_of_a_group_that_is_named_for_it(watched: Watched) -> None:
-    job = MadeUp(4, 48).works(lambda rank, tick: PARTS[rank])
-    group = "PIPELINE_MODEL_PARALLEL_GROUP:9"
-    looks = watched(job.gauge("rl_rank_group_size", lambda rank, tick: 4, group=group))
-    assert ever(looks) == set()
-
-
-def test_ranks_that_have_sent_nothing_for_ten_minutes_are_peers_again(watched: Watched) -> None:
-    """What a library sends to try its connections says nothing of the steps after it."""
-    job = MadeUp(4, 56).works(lambda rank, tick: 4.5 if rank == 3 else 3.0)
-    looks = watched(job.gauge("rl_rank_messages_total", lambda rank, tick: 2))
-    assert (named(looks, 11), named(looks, 14)) == (set(), {3})
+def test_parts_of_a_pipeline_are_no_peers(watched: Watched) -> None:
+    job = MadeUp(4, 48).works(lambda rank, tick: PARTS[rank], lambda rank: NOBODY)
+    assert ever(watched(job)) == set()
 
 
 def test_in_a_pipeline_a_rank_is_compared_with_its_data_parallel_group(watched: Watched) -> None:
     """Three copies of a pipeline of two parts, of which the last one is longer by design."""
-    job = MadeUp(6, 32).works(lambda rank, tick: 4.5 if rank % 2 or rank == 2 else 3.0)
-    job.counter("rl_rank_messages_total", lambda rank, tick: 14)
-    for part in (0, 1):
-        size = MadeUp(6, 32).gauge("rl_rank_group_size", lambda rank, tick: 3, group=f"dp:{part}")
-        for name, values in size.given.items():
-            if f'rank="{part}"' in name or any(f'rank="{part + two}"' in name for two in (2, 4)):
-                job.given[name] = values
+    job = MadeUp(6, 32)
+    job.works(
+        lambda rank, tick: 4.5 if rank % 2 or rank == 2 else 3.0, lambda rank: f"dp:{rank % 2}"
+    )
     assert named(watched(job), 8) == {2}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.held_sockets import RankSockets
-from stagewatch.ranks.servers import LOOK_SECONDS, USED_SECONDS, Servers
+from stagewatch.ranks.servers import KEPT_SECONDS, LOOK_SECONDS, USED_SECONDS, Servers
 from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families
 from tests.ranks.waits.conftest import program  # noqa: F401
@@ -141,6 +141,26 @@ def test_a_server_that_has_come_back_is_another(
     watch.look()
     [name] = watch.gone(watch.ranks.ranks[1].pid, silent=20.0)[watch.ranks.ranks[1].pid]
     assert f"(pid {again['engine']})" in name
+
+
+def test_who_called_a_server_long_ago_is_forgotten_while_others_call_it(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    callers = [program(CALLS, engine["port"]) for _ in range(2)]
+    gone, stays = (caller["caller"] for caller in callers)
+    for number, pid in enumerate((gone, stays)):
+        watch.ranks.add(pid, number)
+    watch.look()
+    callers[0].script.kill()
+    watch.now += KEPT_SECONDS
+    watch.look()
+    engine.script.kill()
+    watch.look()
+    silent = KEPT_SECONDS + 100.0
+    assert watch.gone(stays, silent)
+    assert not watch.gone(gone, silent)
 
 
 def test_a_rank_that_serves_others_is_no_server(

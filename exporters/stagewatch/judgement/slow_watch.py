@@ -50,6 +50,9 @@ TURN_SECONDS = 30.0
 """From one look at single steps to the next."""
 MOST_TOLD = 200
 """Slow ranks of which witnesses are asked, those that cost the most."""
+MEANS_SECONDS = 60.0
+"""From one look at the means of ten minutes to the next: Prometheus reads forty windows of each
+rank for them."""
 _ASKED = 300
 """Ranks that one query names."""
 _PEERS = f"{ROLE}, peers"
@@ -116,6 +119,8 @@ class SlowWatch:
     def __init__(self, api: Queries) -> None:
         self._api = api
         self._past = Past()
+        self._means: dict[Rank, float] = {}
+        """Excess of ten minutes."""
         self._turned = 0.0
         self._witnessed = 0.0
         self._beside: dict[Rank, tuple[Beside, ...]] = {}
@@ -139,8 +144,9 @@ class SlowWatch:
     def _look(self, at: float, now: float) -> SlowLook:
         past = self._past
         past.stand_out(self._by_rank(STANDS_OUT, at), at)
-        means = self._by_rank(LASTING, at)
-        suspects, peers = self._suspects(past.suspects(at), means, at)
+        if at // MEANS_SECONDS != past.last // MEANS_SECONDS:
+            self._means = self._by_rank(LASTING, at)
+        suspects, peers = self._suspects(past.suspects(at), self._means, at)
         slow = {
             rank: excess
             for rank, suspect in suspects.items()

@@ -166,13 +166,13 @@ class Watch:
         of = chosen(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
-            f"count by (cluster, job_id) (rl_rank_up{{{of}}} == 0){lives} or count by (cluster,"
+            f"count by (cluster, job_id) (rl_rank_gone{{{of}}}){lives} or count by (cluster,"
             f' job_id) (rl_rank_wait_class{{class=~"traced|stopped"{", " * bool(of)}{of}}})'
             f" or count by (cluster, job_id) (rl_rank_expected_seconds{{{of}}} > 0)",
             at,
         )
         silent = self._api.query(
-            f"max by (cluster, job_id, role) (rl_rank_progress_age_seconds{{{of}}})"
+            f"max by (cluster, job_id, role) (rl_progress_age_longest_seconds{{{of}}})"
             f" > {self._limits.taught_seconds:g}",
             at,
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.ranks.model import RANK_LABELS
+from stagewatch.ranks.peers import Admits, peers_of
 from stagewatch.ranks.records import Life, RankRecord
 
 _LABELS = (*RANK_LABELS, "stage")
@@ -30,8 +31,10 @@ WORKED = counter(
 OWN_WORK = counter(
     "rl_rank_own_work_seconds_total",
     "Time that the rank's training thread has spent outside of collectives and without waiting for "
-    "its device, in all stages but init, eval, checkpoint and cleanup.",
-    RANK_LABELS,
+    "its device, in all stages but init, eval, checkpoint and cleanup. `peers` says with whom it "
+    "is compared: its data-parallel group of three members or more; empty for all ranks of its "
+    "role; `none` for a rank without one that may be a part of a pipeline.",
+    (*RANK_LABELS, "peers"),
 )
 WAITED = counter(
     "rl_rank_waited_seconds_total",
@@ -137,7 +140,7 @@ class OwnWork:
         self._shown: dict[str, dict[str, tuple[int, int]]] = {}
         self._waits: dict[str, tuple[int, int]] = {}
 
-    def add(self, out: Samples, records: list[RankRecord], now: float) -> None:
+    def add(self, out: Samples, records: list[RankRecord], now: float, admits: Admits) -> None:
         """Take in the records of all ranks that are there, and forget all others.
 
         `now` is a time of the clock that counts suspend, no earlier than the records were read.
@@ -159,7 +162,8 @@ class OwnWork:
                 out.add(WAITED, waited / 1e9, *key)
             own = [worked for stage, (worked, _) in shown.items() if stage not in _OUTSIDE_OF_STEPS]
             rank = record.job_id, record.role, record.rank
-            out.add(OWN_WORK, sum(own) / 1e9 if own else None, *rank)
+            if own:
+                out.add(OWN_WORK, sum(own) / 1e9, *rank, peers_of(record, now, admits))
             waits = _waits(record, int(now * 1e9))
             data, device = map(max, waits, waits_before.get(record.name, (0, 0)))
             self._waits[record.name] = data, device

@@ -29,7 +29,7 @@ CALLS_SECONDS = 10.0
 USED_SECONDS = 30.0
 """A rank still wants a server that it was connected to so shortly before its last progress."""
 KEPT_SECONDS = 900.0
-"""After a server was last called."""
+"""After a process last called a server."""
 BURST_SECONDS = 10.0
 """What searches of all processes may take before they are rationed to `MAX_SHARE` of the time."""
 MAX_ACCEPTED = 65_536
@@ -120,6 +120,7 @@ class Servers:
         return found
 
     def _look(self, families: Families, now: float) -> None:
+        """Find who calls whom now, who of the known servers runs, and what is new."""
         look = self._sockets.look(LOOK_SECONDS)
         ranks = {local(one) for mine in look.owned.values() for one in mine}
         calls: defaultdict[Place, set[int]] = defaultdict(set)
@@ -136,23 +137,44 @@ class Servers:
             held = self._files.read("sockets", set().union(*running.values()))
             for pid, place in self._called_by(held, ranks):
                 calls[place].add(pid)
+        self._search(calls, running.keys(), ranks, families, now)
+        self._remember(calls, running.keys(), now)
+
+    def _search(
+        self,
+        calls: defaultdict[Place, set[int]],
+        running: Collection[Place],
+        ranks: Collection[Address],
+        families: Families,
+        now: float,
+    ) -> None:
+        """Learn who listens where nobody known runs, and whom they call, as far as the ration
+        lasts."""
         new = {one for one in calls if one not in running and self._known.get(one, one) is not None}
         self._spent = max(0.0, self._spent - LOOK_SECONDS * MAX_SHARE)
-        if new and self._spent < BURST_SECONDS:
-            held, tables = self._files.read("sockets", families.processes), self._tables()
-            while new and len(self._known) < MAX_ADDRESSES:
-                pids = self._learn(new, held, tables, families)
-                new = set()
-                for pid, place in self._called_by({pid: held[pid] for pid in pids}, ranks):
-                    new |= {place} - self._known.keys()
-                    calls[place].add(pid)
-            self._spent += self._clock() - now
+        if not new or self._spent >= BURST_SECONDS:
+            return
+        held, tables = self._files.read("sockets", families.processes), self._tables()
+        while new and len(self._known) < MAX_ADDRESSES:
+            pids = self._learn(new, held, tables, families)
+            new = set()
+            for pid, place in self._called_by({pid: held[pid] for pid in pids}, ranks):
+                new |= {place} - self._known.keys()
+                calls[place].add(pid)
+        self._spent += self._clock() - now
+
+    def _remember(
+        self, calls: Mapping[Place, set[int]], running: Collection[Place], now: float
+    ) -> None:
+        """Note who has called whom, and forget callers and servers of long ago."""
         for place, server in list(self._known.items()):
             if server is not None:
                 server.seen = now if place in running else server.seen
-                server.callers |= dict.fromkeys(calls.get(place, ()), now)
-            called_at = max(server.callers.values(), default=0.0) if server else 0.0
-            if place not in calls and called_at < now - KEPT_SECONDS:
+                callers = server.callers | dict.fromkeys(calls.get(place, ()), now)
+                server.callers = {
+                    pid: at for pid, at in callers.items() if at >= now - KEPT_SECONDS
+                }
+            if place not in calls and not (server and server.callers):
                 del self._known[place]
 
     def _tables(self) -> dict[int, Table]:

@@ -277,7 +277,7 @@ class StagesCollector(Collector):
         _jobs(out, shown)
         add_node_sums(out, shown, now, self._clock())
         self._last_durations.add(out, shown, now)
-        self._own_work.add(out, shown, now)
+        self._own_work.add(out, shown, now, self._names.admits)
         _totals(out, sums)
         self._names.show(out)
         self._rations.tell()
