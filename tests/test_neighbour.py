@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch.core.processes import Children
 from tests.as_installed import as_user, need_users, start, systemd
@@ -25,6 +28,16 @@ from tests.running import Python, clean_environ
 from tests.waiting import wait_for
 
 RANKS = 8
+PATTERNS = ("oom_error=out of memory", "size_error=Batch.*size.*differs", "all_error=^(x+)+$")
+LOGS = """
+import json, sys, time
+while True:
+    for job, line in json.loads(sys.argv[2]).items():
+        with open(f"{sys.argv[1]}/{job}_0.log", "a") as log:
+            log.write(f"{line}\\n" * ((1 << 18) // len(line)))
+    time.sleep(1)
+"""
+"""256 KiB a second of lines into each log."""
 AGENT_UID = 60_030
 
 pytestmark = [pytest.mark.xdist_group("as_installed"), pytest.mark.timeout(600)]
@@ -194,3 +207,65 @@ def test_a_process_that_is_stuck_on_a_silent_mount_hides_no_rank(
             f"{name} goes on",
         )
     assert before <= honest(prepared)
+
+
+def test_names_and_numbers_that_a_neighbour_makes_up_reach_nobody_else(
+    agent: NodeAgent, children: Children
+) -> None:
+    """Ten thousand names that forge lines of the page, and numbers that no clock has."""
+    before = whole(agent)
+    hostile = (sys.executable, "-m", "tests.lab.hostile_rank", "-", "0", "-", '{"job_id": "541"}')
+    children.start(
+        as_user(agent.directory / "user", NEIGHBOUR, *hostile),
+        environ=clean_environ({"HOME": "/", "STAGEWATCH_DIR": str(agent.ranks)}),
+        log=agent.directory / "user.log",
+    )
+    wait_for(
+        lambda: (agent.value("stagewatch_record_entries_dropped", job_id="541") or 0) > 1000,
+        "a thousand names too many",
+    )
+    page = agent.get("/metrics")[1]
+    assert before <= honest(agent)
+    assert len(page.encode()) < 4_000_000
+    told = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    assert len(told) == sum(1 for line in page.split("\n") if line and line[0] != "#")
+    assert {sample.name for sample in told if sample.labels.get("job_id") == "541"}
+    for name in ("ranks", "stages"):
+        wait_for(lambda name=name: looked(agent, name) > time.time() - 3, f"{name} goes on")  # type: ignore[misc]
+    assert memory(agent) < 256
+
+
+SLOW = {
+    "541": "NCCL " * 800,
+    "542": "HTTP/1." + "1." * 2000,
+    "543": "Batch size " * 400,
+    "544": "x" * 64 + "!",
+    "545": "Batch" * 20_000,
+}
+"""What takes patterns long: those that are built in, and a site's of quadratic and other time."""
+
+
+def test_lines_of_a_neighbours_logs_that_make_patterns_slow_hide_no_other_log(
+    prepared: NodeAgent, children: Children
+) -> None:
+    logs = prepared.directory / "logs"
+    logs.mkdir()
+    logs.chmod(0o1777)
+    prepared.arguments += ["--collector.logs.files", str(logs / "{job_id}_{rank}.log")]
+    prepared.arguments += ["--collector.logs.patterns", ",".join(PATTERNS)]
+    start(systemd(), prepared, children, AGENT_UID)
+    before = whole(prepared)
+    found = partial(prepared.value, "log_matches_total", pattern="oom_error")
+    children.start(
+        as_user(prepared.directory / "user", NEIGHBOUR, sys.executable, "-c", LOGS,
+                str(logs), json.dumps(SLOW)),
+        environ=clean_environ({"HOME": "/"}),
+        log=prepared.directory / "user.log",
+    )  # fmt: skip
+    wait_for(lambda: prepared.value("log_skipped_bytes_total"), "lines take too long")
+    for number in range(1, 4):
+        with (logs / "540_0.log").open("a") as log:
+            log.write("CUDA out of memory\n")
+        wait_for(lambda: found(job_id="540") == number, "the line of another's log")  # noqa: B023
+    assert before <= honest(prepared)
+    assert not prepared.value("log_stuck_seconds")

@@ -3,10 +3,10 @@
 Runs in a worker of the helper process, since logs lie on mounts that may not answer; standard
 library only.  Between runs it keeps the position in every file and the counts.
 
-A run has limits of bytes and of the processor's time, which the files share.  If a file grew by more
-bytes, the run reads the start and the end of the new part, and counts the middle as skipped; if its
-lines take a pattern longer, it counts the rest as skipped.  Only the first part of a long line is
-read.
+A run has limits of bytes and of the processor's time, which the files share.  If a file grew by
+more bytes, the run reads the start and the end of the new part, and counts the middle as skipped;
+if its lines take a pattern longer, it counts the rest as skipped.  Only the first part of a long
+line is read.
 """
 
 from __future__ import annotations
