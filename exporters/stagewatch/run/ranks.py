@@ -174,7 +174,7 @@ class Ranks:
         if cause is not None:
             after = duration(max(0.0, cause.time - self._began))
             then = f"; then nothing went on for {duration(now - cause.time)}" if hang else ""
-            does = "ended" if cause.kind is Kind.LEFT else "failed"
+            does = "ended" if cause.kind in (Kind.LEFT, Kind.ASKED) else "failed"
             killed = self._out_of_memory(cause)
             class_ = cause.death.words if cause.sure or killed else ""
             of = f"{class_}: " if class_ and cause.death is not Death.CODE else ""
