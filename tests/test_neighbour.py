@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -162,23 +163,59 @@ def test_100_000_files_of_a_neighbour_hide_no_rank(prepared: NodeAgent, children
     assert memory(prepared) < 256
 
 
+ORDINARY = """
+set -eu
+mount -t tmpfs -o mode=755 none /run
+mkdir -p /run/stagewatch/ranks
+mount --bind "$1" /run/stagewatch/ranks
+shift
+exec "$@"
+"""
+"""With a directory in the place of the one that packages make."""
+
+
 def test_a_mount_that_never_answers_in_place_of_what_the_agent_reads_hides_no_rank(
     prepared: NodeAgent, children: Children, faultfs_program: Path
 ) -> None:
-    """In place of a record and of a marker."""
-    points = prepared.ranks / "2-00000002.rank", prepared.faults / "f.json"
+    """In place of a record, of a marker, of a user's private directory and of a job's logs."""
+    at = prepared.arguments.index("--record-dir")
+    del prepared.arguments[at : at + 2]
+    logs, dead = prepared.directory / "logs", prepared.directory / "dead"
+    (logs / "540").mkdir(parents=True)
+    dead.mkdir()
+    (log := logs / "540" / "0.log").touch()
+    files = ",".join(f"{path}/{{job_id}}/0.log" for path in (logs, dead))
+    prepared.arguments += ["--collector.logs.files", files, "--collector.logs.deadline", "2s"]
+    private = Path(f"/dev/shm/stagewatch-{NEIGHBOUR}")
+    points = {  # whether it lets the agent in
+        prepared.ranks / "2-00000002.rank": True,
+        prepared.faults / "f.json": True,
+        private: True,
+        logs / "541": False,  # as of a user without user_allow_other in /etc/fuse.conf
+        dead / "542": True,
+    }
     with ExitStack() as stack:
-        for number, point in enumerate(points):
+        stack.callback(lambda: private.rmdir() if private.exists() else None)
+        for number, (point, others) in enumerate(points.items()):
             where = prepared.directory / f"fuse-{number}"
-            mount = FaultFs(faultfs_program, where, point, others=True)
+            mount = FaultFs(faultfs_program, where, point, others=others)
             stack.callback(mount.close)
             mount.fault("hang")
-        start(systemd(), prepared, children, AGENT_UID)
+        how = systemd()
+        ordinary = ("sh", "-c", ORDINARY, "sh", str(prepared.ranks), *how.command)
+        start(replace(how, command=ordinary), prepared, children, AGENT_UID)
         before = whole(prepared)
         for kind in ("records", "markers"):
             name = f"stagewatch_{kind}_skipped"
             assert sum(v for (found, _), v in prepared.series().items() if found == name) == 1
-        for name in ("census", "faults", "ranks", "stages"):
+        wait_for(lambda: prepared.value("log_stuck_seconds", path=f"{dead}/{{job_id}}/0.log"),
+                 "it tells which logs it cannot read")  # fmt: skip
+        log.write_text("CUDA out of memory\n")
+        wait_for(
+            lambda: prepared.value("log_matches_total", job_id="540", pattern="cuda_oom") == 1,
+            "another's log is read",
+        )
+        for name in ("census", "faults", "ranks", "stages", "logs"):
             wait_for(
                 lambda name=name: looked(prepared, name) > time.time() - 20,  # type: ignore[misc]
                 f"{name} goes on",
