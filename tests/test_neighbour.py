@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -306,3 +307,53 @@ def test_lines_of_a_neighbours_logs_that_make_patterns_slow_hide_no_other_log(
         wait_for(lambda: found(job_id="540") == number, "the line of another's log")  # noqa: B023
     assert before <= honest(prepared)
     assert not prepared.value("log_stuck_seconds")
+
+
+HANGS = """
+import socket, stagewatch, sys, time
+stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
+ours, theirs = socket.socketpair()
+def lost_peer():
+    ours.recv(1)
+with stagewatch.stage("train"):
+    for step in range(100):
+        stagewatch.heartbeat(step=step)
+        time.sleep(0.005)
+    print("hangs", flush=True)
+    lost_peer()
+"""
+
+
+def test_a_library_on_a_mount_that_never_answers_hides_no_stack_of_others(
+    prepared: NodeAgent, children: Children, faultfs_program: Path
+) -> None:
+    """Who takes the stack of a rank reads what it runs."""
+    libraries = [*Path(sys.base_prefix, "lib").glob("libpython3.*.so*")]
+    if not libraries:
+        pytest.skip("this Python has no shared library, which could lie there")
+    where = prepared.directory / "fuse"
+    mount = FaultFs(faultfs_program, where, prepared.directory / "lib", others=True)
+    with closing(mount):
+        for file in libraries:
+            shutil.copyfile(file, mount.mount / file.name)
+        environ = clean_environ({"HOME": "/", "STAGEWATCH_DIR": str(prepared.ranks)})
+        start(systemd(), prepared, children, AGENT_UID)
+        for job, more in (("541", {"LD_LIBRARY_PATH": str(mount.mount)}), ("542", {})):
+            log = prepared.directory / f"{job}.log"
+            children.start(
+                as_user(prepared.directory / job, NEIGHBOUR, sys.executable, "-c", HANGS, job),
+                environ=environ | more,
+                log=log,
+            )
+            wait_for(lambda log=log: "hangs" in log.read_text(), "a job that hangs")  # type: ignore[misc]
+            if more:
+                mount.fault("hang")
+
+        def placed() -> set[str]:
+            """The jobs of which it is told where they hang."""
+            name = "rl_rank_stack_frame_info"
+            told = [dict(pairs) for found, pairs in prepared.series() if found == name]
+            return {one["job_id"] for one in told if "lost_peer" in str(one)}
+
+        wait_for(placed, "where the other one hangs", limit=150)
+        assert placed() == {"542"}
