@@ -64,7 +64,7 @@ class Kind(IntEnum):
     HELPER = 1
     """The death of a process that is no rank: of a data loader's worker, of a server."""
     LEFT = 2
-    """A rank that ended well while others went on."""
+    """A rank that ended by itself while others went on."""
     WAITED = 3
     """A wait for others that timed out."""
     ECHO = 4

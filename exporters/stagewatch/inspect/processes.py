@@ -21,13 +21,15 @@ from stagewatch.inspect.table import short_channel
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.limits import MIN_SECONDS
 from stagewatch.ranks.model import Rank
-from stagewatch.ranks.stacks import StackTaker, users_own
+from stagewatch.ranks.stacks import StackTaker, users_frame, users_own
 
 RUN_ID = "STAGEWATCH_RUN_ID="
 MAX_SHOWN = 16
 STILL_CPU = 0.02
 """CPU use, of all processes together, up to which they count as standing still."""
 MAX_COMMAND = 48
+MAX_PLACES = 3
+"""Places in the user's own code that are shown of the threads of a process."""
 
 _TITLES = ("PID", "STATE", "WCHAN", "COMMAND", "AT")
 _STATES = {"S": "sleeps", "R": "runs", "D": "in a call", "T": "stopped", "t": "traced", "I": "idle"}
@@ -146,6 +148,7 @@ def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) ->
     for pid, stat in stats.items():
         gone = stat.state in "ZX"
         words = (texts.get(pid) or b"").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        words = re.sub(r"^\S*/", "", words)  # what is run counts, and not which interpreter
         status = proc.exit_status(pid) if gone else None
         rows.append(
             (
@@ -160,7 +163,8 @@ def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) ->
 
 
 def _places(stats: Mapping[int, ProcessStat], taker: StackTaker) -> dict[int, str]:
-    """The line of the user's own code that each process is at, as far as it runs Python."""
+    """The lines of the user's own code that the threads of each process are at, as far as it runs
+    Python; the thread that trains comes first."""
     asked = [
         Rank("", "", 0, pid, start_ticks=stat.start_ticks)
         for pid, stat in stats.items()
@@ -170,8 +174,9 @@ def _places(stats: Mapping[int, ProcessStat], taker: StackTaker) -> dict[int, st
         takes = taker.take(asked)
     except StagewatchError:
         return {}
-    frames = {
-        pid: users_own(frame for _, frames in take.threads[:1] for frame in frames)
-        for pid, take in takes.items()
-    }
-    return {pid: str(frame) for pid, frame in frames.items() if frame is not None}
+    places = {}
+    for pid, take in takes.items():
+        stacks = [frames for _, frames in take.threads]
+        found = [*map(users_own, stacks[:1]), *map(users_frame, stacks[1:])]
+        places[pid] = list(dict.fromkeys(str(frame) for frame in found if frame is not None))
+    return {pid: "; ".join(own[:MAX_PLACES]) for pid, own in places.items() if own}
