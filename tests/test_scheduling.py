@@ -37,11 +37,14 @@ def test_a_test_that_kills_its_worker_fails_and_all_others_are_run(
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text("from tests.scheduling import *\n")
     (tmp_path / "test_suite.py").write_text(SUITE)
-    options = ["-n", str(workers), "--dist", "loadgroup", "-p", "no:cloudcoil", "-v"]
+    plugins = ["-p", "xdist", "-p", "pytest_timeout"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
+        [sys.executable, "-m", "pytest", *plugins, "-n", str(workers), "--dist", "loadgroup"],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(Path(__file__).parents[1])},
+        env={
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
         capture_output=True,
         text=True,
         timeout=200,  # one that waits for ever is killed
