@@ -42,8 +42,11 @@ def test_an_evaluation_computes_while_the_others_spin_or_read(tmp_path: Path) ->
         assert plays[0].sound() == "", plays[0].log
         assert field.api is not None
         began = plays[0].triggered
-        tracks = field.api.query_range("rl_rank_device_state", began + 12, began + 27, 5.0)
-    told: dict[str, set[str]] = {track.labels["rank"]: set() for track in tracks}
+        tracks = field.api.query_range("rl_rank_device_state", began, began + 27, 1.0)
+    told: dict[float, set[tuple[str, str]]] = {}
     for track in tracks:
-        told[track.labels["rank"]].add(track.labels["state"])
-    assert told == {"0": {"works"}, "1": {"spins"}, "2": {"idle"}}
+        for when, _ in track.samples:
+            told.setdefault(when, set()).add((track.labels["rank"], track.labels["state"]))
+    states = [told[when] for when in sorted(told)]
+    since = states.index({("0", "works"), ("1", "spins"), ("2", "idle")})  # means of 10 s
+    assert states[since:] == [states[since]] * len(states[since:])
