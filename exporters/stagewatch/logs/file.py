@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.path_patterns import Entries
+from stagewatch.core.regular import regular
 from stagewatch.logs.patterns import Pattern
 
 READ = 1 << 20
@@ -72,22 +72,13 @@ class LogReader:
         return None
 
     def _read_file(self, path: Path, file: dict[str, Any], share: int) -> int:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(path, flags)
+            with regular(path, follow=False) as (descriptor, status):
+                if [status.st_dev, status.st_ino] == file["inode"]:  # not replaced meanwhile
+                    return self._read_descriptor(descriptor, file, status.st_size, share)
         except OSError:
-            return 0
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return 0
-            if [status.st_dev, status.st_ino] != file["inode"]:  # replaced meanwhile
-                return 0
-            return self._read_descriptor(descriptor, file, status.st_size, share)
-        except OSError:
-            return 0
-        finally:
-            os.close(descriptor)
+            pass
+        return 0
 
     def _read_descriptor(self, descriptor: int, file: dict[str, Any], size: int, share: int) -> int:
         """Read all of it, or the first and the last part up to the limit."""
