@@ -8,12 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Cluster, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Node
 from stagewatch.slurm.notation import expand_or_none, total
 
@@ -178,14 +177,9 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def _build(options: JobsOptions, context: SlurmContext) -> Collector:
-    return JobsCollector(context.cluster, max_jobs=options.max_jobs)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_jobs",
     help="running GPU jobs with their nodes and GPUs",
     interval=15,
     options=JobsOptions,
-    build=_build,
 )
