@@ -133,17 +133,6 @@ class Lab(Stack):
         self._flags = flags
         self.jobs: list[Job] = []
 
-    def __enter__(self) -> Lab:
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def stop(self) -> None:
         """End everything; what is left of it dies with this process in any case."""
         for job in self.jobs:
@@ -228,7 +217,8 @@ class Lab(Stack):
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    def _start(self) -> None:
+    def begin(self) -> None:
+        """Start the agents and Prometheus, and wait until all are scraped."""
         for node in self.nodes:
             self.agents[node] = f"127.0.0.1:{free_port()}"
             self.start_service(

@@ -28,6 +28,7 @@ from stagewatch.demo.prometheus import (
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.prometheus.api import PrometheusApi
 
+S = TypeVar("S", bound="Stack")
 T = TypeVar("T")
 
 JANITOR = 'cat; for _ in $(seq 300); do rm -rf "$0" && break; sleep 0.1; done'
@@ -38,7 +39,8 @@ to which processes still write as they end."""
 class Stack:
     """Agents of some nodes, a Prometheus, and the judge of its jobs.
 
-    `stop` also ends what was started as one of its `children` and removes its `directory`.
+    Leaving the context, or `stop`, also ends what was started as one of its `children` and removes
+    its `directory`.
     """
 
     scrape_seconds = SCRAPE_SECONDS
@@ -65,6 +67,20 @@ class Stack:
         for node in nodes:
             for directory in (self.record_dir(node), self.fault_dir(node)):
                 directory.mkdir(parents=True)
+
+    def __enter__(self: S) -> S:
+        try:
+            self.begin()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def begin(self) -> None:
+        """What entering the context starts: nothing, unless a subclass does."""
 
     def start_service(self, name: str, *command: str) -> None:
         """Start a process that should not end by itself, its output in NAME.log."""

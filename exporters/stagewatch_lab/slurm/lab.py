@@ -66,23 +66,13 @@ class SlurmLab(Stack):
         self._spec = spec
         self._interval = interval
 
-    def __enter__(self) -> SlurmLab:
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def stop(self) -> None:
         """End every process and remove every file."""
         self.keeper.close()
         super().stop()
 
-    def _start(self) -> None:
+    def begin(self) -> None:
+        """Start the cluster, the agents and Prometheus, and wait until all are scraped."""
         self.directory.chmod(0o755)  # jobs of other users read their scripts there
         munge = Munge(self.keeper, self.directory / "munge")
         accounting = Accounting(self.keeper, self.directory / "accounting", munge)
