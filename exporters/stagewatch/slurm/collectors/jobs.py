@@ -11,6 +11,7 @@ from operator import itemgetter
 from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Samples, gauge
+from stagewatch.core.words import ranges
 from stagewatch.slurm.cluster import Cluster, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.model import Job, Node
@@ -164,17 +165,6 @@ def _indices(
         if rest == 0 if len(alone) == len(names) else rest >= len(names) - len(alone):
             certain |= alone
     return certain
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3,5` of 0, 1, 2, 3, 5."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1][1:] = [number]
-        else:
-            parts.append([number])
-    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 SPEC = Declaration(
