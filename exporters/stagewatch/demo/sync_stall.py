@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import stagewatch
 from stagewatch.demo.job import SKEW_SECONDS, start_rank
 from stagewatch.demo.rank import Board
-from stagewatch.demo.scenario import DemoOptions, Progress, own_command
+from stagewatch.demo.scenario import DemoOptions, Progress, keep, own_command
 from stagewatch.demo.stack import Stack
 from stagewatch.faults.markers import Marker
 from stagewatch.prometheus.api import Alert, PrometheusApi
@@ -72,12 +71,6 @@ class DemoCluster(Stack):
         )
         return now
 
-    def __enter__(self) -> DemoCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def _start_rank(self, rank: int) -> None:
         environ = os.environ | {
             "STAGEWATCH_DIR": str(self.record_dir(_node(rank))),
@@ -102,9 +95,7 @@ def play(options: DemoOptions) -> int:
     with DemoCluster(cache=options.cache) as cluster:
         show.say(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
         api = cluster.start()
-        show.say(f"Prometheus   {cluster.url}")
-        for node, address in cluster.agents.items():
-            show.say(f"{node}       http://{address}/")
+        show.begun(cluster)
         show.say("training; the rules learn how long a step may take")
         show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules did not learn a budget")
         steps = options.baseline_steps
@@ -116,12 +107,11 @@ def play(options: DemoOptions) -> int:
         fired = _watch(api, show, injected)
         named = _report(cluster, fired)
         if options.keep:
-            print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
-            for node in NODES:
-                print(f"  {own_command()} inspect {cluster.options(node)['inspect']}")
             inject = "fault inject process-stop --target 540:5 --for 30s"
-            print(f"  {own_command()} {inject} {cluster.options(_node(5))['fault']}", flush=True)
-            signal.pause()
+            keep(
+                *(f"{own_command()} inspect {cluster.options(one)['inspect']}" for one in NODES),
+                f"{own_command()} {inject} {cluster.options(_node(5))['fault']}",
+            )
         api.close()
     return 0 if named else 1
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.regular import regular
 from stagewatch.core.words import printable
 from stagewatch.died.causes import Cause, Death, Kind
 from stagewatch.died.lines import WORDS, Meaning, of_exception, of_line
@@ -119,20 +119,11 @@ class Log:
 
 def read(path: Path, since: int = 0) -> Log:
     """What a file says from a place on.  Raises `StagewatchError` where it cannot be read."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
-        descriptor = os.open(path, flags)
+        with regular(path) as (descriptor, status):
+            return _Reader(path).read(descriptor, since, status.st_size)
     except OSError as error:
         raise StagewatchError(f"{path}: {error.strerror}") from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise StagewatchError(f"{path}: no regular file")
-        return _Reader(path).read(descriptor, since, status.st_size)
-    except OSError as error:
-        raise StagewatchError(f"{path}: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
 
 
 def of_lines(name: str, lines: Iterable[str]) -> Log:

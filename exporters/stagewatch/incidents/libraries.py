@@ -23,6 +23,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.core.state_file import BROKEN, whole
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
+from stagewatch.host.procfs import variables
 from stagewatch.incidents.files import communicator
 from stagewatch.incidents.kernel_waits import Awaited
 from stagewatch.incidents.nccl_ras import DEADLINE_SECONDS
@@ -149,11 +150,7 @@ class Libraries:
                 "reachable": networks.get(pid) == here,
                 "since": _last_mark(by_pid[pid]),
                 "sockets": (sockets.get(pid) or b"").decode().split(),
-                "environ": dict(
-                    item.split("=", 1)
-                    for item in (content or b"").decode("utf-8", "surrogateescape").split("\0")
-                    if "=" in item
-                ),
+                "environ": variables(content or b""),
             }
             for pid, content in self._files.read("environ", by_pid, prefixes).items()
         ]

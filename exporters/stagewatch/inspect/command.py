@@ -253,11 +253,8 @@ def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) ->
     from stagewatch.inspect.story import tell
     from stagewatch.prometheus.api import PrometheusApi
 
-    api = PrometheusApi.of(server)
-    try:
+    with closing(PrometheusApi.of(server)) as api:
         story = tell(api, options.job, options.at or time.time(), limits)
-    finally:
-        api.close()
     if options.json:
         content = {"job_id": story.job_id, "sentences": story.sentences, "wrong": story.wrong}
         cases = [case_file.as_json(case, states) for case, states in story.cases]

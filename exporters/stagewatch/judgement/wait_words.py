@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from stagewatch.core import words
 from stagewatch.core.words import duration, printable
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.graph import Kind
@@ -24,14 +25,7 @@ def name(text: str) -> str:
 
 def ranges(numbers: Iterable[int]) -> str:
     """`0-6, 8`, at most so many of them."""
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    shown = [str(low) if low == high else f"{low}-{high}" for low, high in parts[:_RANGES]]
-    return ", ".join([*shown, *(["..."] if parts[_RANGES:] else [])])
+    return words.ranges(numbers, _RANGES, between=", ")
 
 
 def whom(ranks: Sequence[RankFacts], *, roles: bool) -> str:

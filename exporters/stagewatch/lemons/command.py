@@ -22,6 +22,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,11 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     options = options_of(arguments, LemonsOptions, "lemons")
     now = time.time()
     period = Period(now - options.since, now)
-    api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
-    try:
+    with closing(PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))) as api:
         pasts = read_past(api, period, options.cluster)
-    finally:
-        api.close()
     if not any(past.nodes for past in pasts.values()):
         raise StagewatchError("no job has had a node in this time, as far as the server knows")
     if len(pasts) > 1 and (options.write or options.accounting):

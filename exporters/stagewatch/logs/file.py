@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.path_patterns import Entries
+from stagewatch.core.regular import regular
 from stagewatch.logs.patterns import Pattern, cut
 
 READ = 1 << 20
@@ -81,26 +81,21 @@ class LogReader:
         return None
 
     def _read_file(self, path: Path, file: dict[str, Any], share: int) -> int:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(path, flags)
+            with regular(path, follow=False) as (descriptor, status):
+                if [status.st_dev, status.st_ino] == file["inode"]:  # not replaced meanwhile
+                    return self._within_time(descriptor, file, status.st_size, share)
         except OSError:
-            return 0
+            pass
+        return 0
+
+    def _within_time(self, descriptor: int, file: dict[str, Any], size: int, share: int) -> int:
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return 0
-            if [status.st_dev, status.st_ino] != file["inode"]:  # replaced meanwhile
-                return 0
             with _within(self._seconds):
-                return self._read_descriptor(descriptor, file, status.st_size, share)
+                return self._read_descriptor(descriptor, file, size, share)
         except _TooLong:
-            self._skip(file, status.st_size)
+            self._skip(file, size)
             return share
-        except OSError:
-            return 0
-        finally:
-            os.close(descriptor)
 
     def _read_descriptor(self, descriptor: int, file: dict[str, Any], size: int, share: int) -> int:
         """Read all of it, or the first and the last part up to the limit."""
