@@ -92,7 +92,7 @@ class Request:
     log: Path
     """The file that its helpers write to."""
     record_dir: Path
-    """The directory of the stage records, which tell the process of a rank."""
+    """The directory of the stage records, which name the process of a rank."""
 
     @property
     def tool_seconds(self) -> int:

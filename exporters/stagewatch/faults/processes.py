@@ -21,7 +21,7 @@ from stagewatch.host.procfs import Procfs, variables
 from stagewatch.ranks.directory import rank_directory
 
 TAG = "STAGEWATCH_FAULT_ID"
-"""A variable in the environment of every helper, which tells the injection it belongs to."""
+"""A variable in the environment of every helper, which names the injection it belongs to."""
 TARGET = "a process id, or a rank of this node as JOB:RANK or JOB:ROLE:RANK"
 _KTHREADD = 2
 

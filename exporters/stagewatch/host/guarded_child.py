@@ -27,7 +27,7 @@ ANSWER_SECONDS = 3.0
 MAX_BYTES = 1 << 20
 """Bytes read of one file."""
 MAX_KEPT = 1 << 16
-"""Bytes told of one file: of a process's sockets, some seven thousand."""
+"""The most bytes read of one file: of a process's sockets, some seven thousand."""
 MAX_TOLD = 8 << 20
 """Bytes of one answer, which JSON may make six times as many; the rest is left out."""
 MAX_DESCRIPTORS = 65_536
@@ -70,8 +70,8 @@ FILES: dict[str, tuple[str, Callable[[str], bytes]]] = {
     "ns/net": ("ns/net", _link),
     "sockets": ("fd", _sockets),
 }
-"""What may be asked of a process, which file of it tells that, and how it is read.  Of a thread,
-whose number may stand for a process, `wchan` is its own."""
+"""What may be asked about a process, which file says it, and how that is read. For a thread, whose
+number may stand for a process, `wchan` is its own."""
 
 
 def refusal(question: Any) -> str:
@@ -118,7 +118,7 @@ class Reader:
         }
 
     def _read(self, pid: int, file: str, prefixes: tuple[bytes, ...]) -> Read:
-        """One file.  Raises `OSError` once enough has been told."""
+        """One file. Raises `OSError` once enough has been read."""
         if self._told > MAX_TOLD:
             raise OSError
         name, read = FILES[file]

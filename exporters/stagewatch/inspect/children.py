@@ -49,8 +49,8 @@ def children_of(ranks: Sequence[Rank], proc: Procfs) -> list[Child]:
 def with_children(
     own: Stack, children: Sequence[Child], looks: Sequence[Mapping[int, Take]]
 ) -> Stack:
-    """The stack of a rank, and of those of its children that are in the user's own code; its line
-    tells theirs where it waits for a child."""
+    """The stack of a rank, and the stacks of its children that are in the user's own code; while
+    the rank waits for a child, its line is the child's."""
     threads, lines = list(own.threads), []
     for child in children:
         takes = [_cut(look.get(child.process.pid, Take())) for look in looks]

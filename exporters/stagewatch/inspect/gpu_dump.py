@@ -118,7 +118,7 @@ def _matching(pid: int, environ: Mapping[str, str], name: str) -> set[str]:
 
 
 def _read(rank: RankFacts, file: str, wait: float) -> Dumped:
-    """What a dump tells, by NVIDIA's debugger."""
+    """The kernel in a dump, by NVIDIA's debugger."""
     debugger = shutil.which("cuda-gdb")
     if debugger is None:
         why = "there is a core dump of its GPU, and cuda-gdb, which reads it, is not in PATH"

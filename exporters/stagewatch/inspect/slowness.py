@@ -46,8 +46,8 @@ def slow_ranks(ask: Ask, most: int) -> list[str]:
 
 
 def witnesses(ask: Ask) -> Mapping[RankKey, Sequence[str]]:
-    """What may explain each slow rank, in the order in which the alert tells it; once, however
-    many judges tell it."""
+    """What may explain each slow rank, in the order of the alert; once, however many judges say
+    it."""
     found: defaultdict[RankKey, dict[str, str]] = defaultdict(dict)
     for one in sorted(ask("rl_rank_slow_witness"), key=lambda one: one.labels.get("witness", "")):
         found[rank_of(one)][one.labels.get("witness", "")] = _clause(one)

@@ -27,7 +27,7 @@ MAX_BYTES = 16 << 20
 _NAME = re.compile(r"\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,100}\.json\.gz")
 
 Answer = tuple[object, ...]
-"""What is told of each role, and what is proposed."""
+"""The judge's answer for each role, and the proposals."""
 
 
 class Cases:

@@ -255,7 +255,7 @@ class JudgeCollector(Collector):
         self._context.standing = tuple(by_rank.values())[-MOST_STANDING:]
 
     def _blind(self, why: str) -> Samples:
-        """What is told while Prometheus does not answer; the log has it once."""
+        """The answer while Prometheus does not answer; the log has it once."""
         if why != self._lacks:
             log.warning("%s; no job is judged", why)
         self._lacks = why

@@ -117,7 +117,7 @@ class RankFacts:
     at_work: bool = False
     """Whether it takes memory, moves bytes, or has children that do."""
     step_age_seconds: float | None = None
-    """How long it has been at its step; `None` where its record does not tell."""
+    """How long it has been at its step; `None` if its record does not say."""
     storage_wait_seconds: float = 0.0
     """How long somebody has watched it in one uninterruptible sleep or storage wait, in which it
     never ran."""
@@ -133,8 +133,8 @@ class RankFacts:
     behind: bool = False
     """Whether it is in a stage that most of its peers have completed once more."""
     unmarked: bool = False
-    """Whether it has never made a mark of progress, and shows by its collectives alone that it goes
-    on; or, in a job that tells nothing at all, by what it takes and moves."""
+    """Whether it has never made a mark of progress, and only its collectives show that it goes on;
+    in a job without any marks, what it takes and moves."""
     apart_before: bool = False
     """Whether it stood in another stage than most of its role before the job stood still, too."""
     dead_seconds: float | None = None
@@ -153,7 +153,7 @@ class RankFacts:
     heard_seconds: float | None = None
     """How long ago data came in on a connection that it has opened."""
     nccl: tuple[Communicator, ...] = ()
-    """What its communicators have open or had last, where a library below its program tells."""
+    """What its communicators have open or had last, if a library below its program says it."""
 
     @property
     def tells_nothing(self) -> bool:
@@ -225,7 +225,7 @@ _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
     *("gpu", "device", "gpu_kernel", "kernel_waits", "marking_seconds", "heard_seconds", "nccl"),
 )
-"""What one look at a node does not tell."""
+"""Facts that one look at a node does not give."""
 
 
 def as_json(fact: RankFacts) -> dict[str, Any]:
@@ -277,4 +277,4 @@ BLANK = RankFacts(
     first_failure_time=None,
     first_failure_age_seconds=None,
 )
-"""Of a rank of which nothing is told."""
+"""The facts of a rank about which nothing is known."""

@@ -143,7 +143,7 @@ def observe(
 
 
 def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> FamilyCounters | None:
-    """What all processes of ranks have done so far; `None` where nobody can tell."""
+    """What all processes of ranks have done so far; `None` if that is unknown."""
     if files is None:
         return None
     with contextlib.suppress(SourceError):

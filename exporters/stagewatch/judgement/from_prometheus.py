@@ -33,7 +33,7 @@ from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
 
 JobKey = tuple[str, str]
-"""Cluster (empty: none is told) and job."""
+"""Cluster (empty if it has no name) and job."""
 RankKey = tuple[str, str, str]
 """Role, rank and node."""
 Labelled = tuple[dict[str, str], float]
@@ -83,8 +83,8 @@ _BEFORE_SECONDS = (20.0, 60.0, 300.0)
 """Before a job stood still: when it is looked who stood apart."""
 _SCRAPES = "5s"
 _VANISHED, _VANISHED_SHARE = 3, 0.1
-"""From so many targets, and such a share of them, that are in no list any more, a part of the
-targets is taken to be lost from sight and not their nodes."""
+"""If so many targets, and this share of them, are no longer in any list, a part of the targets is
+taken as lost from sight, and not their nodes."""
 
 
 _MANY = {
@@ -119,7 +119,7 @@ class Left:
 
 @dataclass(slots=True)
 class JobSeries:
-    """The series of one job at one moment, and what its past tells."""
+    """The series of one job at one moment, and what is known of its past."""
 
     by: defaultdict[str, list[Labelled]] = field(default_factory=lambda: defaultdict(list))
     """Samples by metric."""
@@ -236,7 +236,7 @@ class Asker:
                 jobs[key].shown.setdefault(role, {})[stage] = shown_of(values)
 
     def _fewer(self, jobs: Mapping[JobKey, JobSeries], at: float) -> list[JobKey]:
-        """The jobs of which fewer ranks live than within the last quarter of an hour."""
+        """The jobs with fewer live ranks than within the last quarter of an hour."""
         record = f"job:rl_ranks_live:count{{{chosen(jobs)}}}"
         most = f"max_over_time({record}[{REMEMBERED_SECONDS:.0f}s])"
         if not self._recorded:
@@ -344,7 +344,7 @@ def _whole(text: str) -> int | None:
 
 
 def _wait_class(labels: Mapping[str, str]) -> WaitClass:
-    """An agent of a later version may tell of others."""
+    """An agent of a later version may export others."""
     name = labels.get("class", "")
     return WaitClass(name) if name in WaitClass._value2member_map_ else WaitClass.UNKNOWN
 

@@ -131,7 +131,7 @@ class Proposal:
 
 
 def seen(api: Queries, at: float) -> list[Seen]:
-    """The errors of hardware that alerts tell of, of the whole cluster.  Raises `SourceError`.
+    """The errors of hardware in the alerts of the whole cluster. Raises `SourceError`.
 
     Each has its time: an alert since when its condition has held, an XID when it was last seen.
     """

@@ -108,7 +108,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What tells whether a rank is slow."""
+    """The series that decide whether a rank is slow."""
 
     stood_out: Sequence[float] = ()
     """When it stood out: Unix times of looks."""

@@ -35,7 +35,7 @@ EARLIER_LOOK_SECONDS = 600.0
 CAUSE_SHARE = 0.5
 """A part of a step to which more of the lost time went is the cause."""
 SLOW_RANK_SECONDS = 3600.0
-"""A job with a rank that was slow so lately has `SlowRank`, and is told no more."""
+"""A job with a rank that was slow so lately has `SlowRank`, and gets no alert of its own."""
 
 BEST_HOURS, EARLIER = "best_hours", "earlier_runs"
 WORDS = {
@@ -109,7 +109,7 @@ def slow_job(hour: Hour) -> Slow | None:
 
 
 def usual(runs: Collection[float]) -> float | None:
-    """What earlier runs have taken, if they tell anything."""
+    """The step time of earlier runs, if they agree enough to compare with."""
     if len(runs) < EARLIER_RUNS:
         return None
     lower, middle, upper = (quantile(share, runs) for share in (0.25, 0.5, 0.75))

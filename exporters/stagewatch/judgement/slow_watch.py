@@ -49,7 +49,7 @@ WITNESS_SECONDS = 60.0
 TURN_SECONDS = 30.0
 """From one look at single steps to the next."""
 MOST_TOLD = 200
-"""Slow ranks of which witnesses are asked, those that cost the most."""
+"""The most slow ranks whose witnesses are queried; those that cost the most."""
 MEANS_SECONDS = 60.0
 """From one look at the means of ten minutes to the next: Prometheus reads forty windows of each
 rank for them."""
@@ -137,7 +137,7 @@ class SlowWatch:
         return replace(found, ranks=self._with_witnesses(found.ranks, now))
 
     def _remember(self, at: float) -> None:
-        """Since when ranks have been slow, as a judge has told before."""
+        """Since when ranks have been slow, by the series of an earlier judge."""
         for one in self._api.query(f"min by ({RANK}) (last_over_time({_SINCE}[5m]))", at):
             self._past.since[_rank(one)] = one.value, at
 
@@ -173,8 +173,8 @@ class SlowWatch:
     def _suspects(
         self, ranks: Collection[Rank], means: Mapping[Rank, float], at: float
     ) -> tuple[dict[Rank, Suspect], dict[Rank, str]]:
-        """What tells whether these ranks are slow, of those that have a window now; and the group
-        that each is compared with."""
+        """The series that decide whether these ranks are slow, for those that have a window now;
+        and the group that each is compared with."""
         some = {*ranks, *means}
         if not some:
             return {}, {}
@@ -278,7 +278,7 @@ class SlowWatch:
     # ---- Who takes turns ------------------------------------------------------------------------
 
     def _rotating(self, at: float) -> dict[Role, int]:
-        """Roles of which now this rank stands out, now that one."""
+        """Roles in which different ranks stand out in turn."""
         loud = self._past.slow_roles()
         some = {
             role: standings
@@ -296,7 +296,7 @@ class SlowWatch:
         }
 
     def _turns(self, at: float) -> dict[Role, Turn]:
-        """Roles of which another rank is slow each step."""
+        """Roles in which another rank is slow in every step."""
         found: defaultdict[Role, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         for one in self._api.query(MOMENTS, at):
             found[role_of(one.labels)][one.labels.get("moment", "")] = one.value

@@ -31,7 +31,7 @@ class Witness:
     """A sentence with `%s` for a share or `%.0f` for another number, as `printf` has it in Python
     and in templates of alerts alike; REASON stands for the label of that name."""
     beside: str = ""
-    """The witness without which it is not told."""
+    """The witness without which it is not shown."""
 
     def tells(self, value: float) -> bool:
         """Whether a value is worth telling."""

@@ -84,7 +84,7 @@ class SocketsLook:
     denied: int
     """Processes of ranks whose namespace or descriptors may not be read."""
     places: Mapping[RankKey, int]
-    """The namespace of every rank of which it is known."""
+    """The network namespace of every rank, if it is known."""
 
 
 class RankSockets:

@@ -110,8 +110,9 @@ class Lane:
 
     @property
     def step_began(self) -> float | None:
-        """`CLOCK_BOOTTIME` when its step began, seconds; later than that where more has happened
-        since then than is kept, and `None` where nobody has told a step, or when it began."""
+        """`CLOCK_BOOTTIME` when its step began, seconds. It is later than that if more has happened
+        since then than the record keeps, and `None` if no step, or no beginning of it, was
+        recorded."""
         begun = [time for time, waited in self.steps if waited != layout.APART]
         known = begun[-1:] or [time for time, _ in self.steps[:1]]
         return known[0] / 1e9 if known and self.step is not None else None
@@ -173,7 +174,7 @@ class Group:
     """`CLOCK_BOOTTIME` of the last entry, or of the last wait for one; 0 before the first."""
     left: float
     told: bool
-    """Whether the writer tells when the rank leaves."""
+    """Whether the writer records when the rank leaves."""
     size: int | None
     """Members, where the writer knows."""
     op: str
@@ -250,11 +251,8 @@ class RankRecord:
 
     @property
     def inside(self) -> dict[str, Group]:
-        """The groups that the rank is inside a collective of.
-
-        An entry whose end is not told lasts until any thread makes a mark of progress or enters
-        another.
-        """
+        """The groups that the rank is inside a collective of. An entry without an end lasts until
+        any thread makes a mark of progress or enters another."""
         newest = max((group.entered for group in self.groups.values()), default=0.0)
         marked = max((lane.progress for lane in self.lanes), default=0.0)
         return {

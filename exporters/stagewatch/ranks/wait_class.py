@@ -96,7 +96,7 @@ class Sample:
 
     @property
     def storage_wait_seconds(self) -> float:
-        """How long it has been seen in one such sleep."""
+        """How long it has been seen in one sleep of that kind."""
         return 0.0 if self.asleep_since is None else self.time - self.asleep_since
 
 

@@ -52,7 +52,7 @@ class View:
     detects_by_eye: bool = False
     """Whether a deviation or an error alone counts as detection, as for somebody who watches."""
     kernel: Sequence[Event] = ()
-    """What kernels and Slurm tell of the nodes; it accuses nobody."""
+    """What kernels and Slurm say about the nodes; it accuses nobody."""
 
 
 def controller_view(view: View) -> View:

@@ -189,7 +189,8 @@ def events_of(
 
 
 def kernel_events(history: History, nodes: Labels, since: float) -> list[Event]:
-    """What kernels and Slurm tell of a job's nodes since a time, and of no rank in particular."""
+    """What kernels and Slurm say about a job's nodes since a time, and about no rank in
+    particular."""
     elsewhere = {**nodes, "job_id": "", "scope": "cgroup"}
     events = [
         *_stamped(history, "log_oom_kill_last_timestamp_seconds", elsewhere, "kernel"),

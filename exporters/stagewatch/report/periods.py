@@ -163,7 +163,7 @@ def span(seconds: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share in percent, with as many digits as tell 99.9 from 99.99 %."""
+    """A share in percent, with enough digits to distinguish 99.9 from 99.99 %."""
     if value is None:
         return NOT_SEEN
     return "100 %" if value == 1 else f"{100 * min(value, 0.99999):.3f} %"

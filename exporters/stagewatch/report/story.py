@@ -28,7 +28,7 @@ EVENTS = {
 """Words for the kinds of events."""
 
 SHORT_BASELINE = 60.0
-"""Seconds of a baseline below which it tells little."""
+"""Seconds of a baseline below which it says little."""
 TOGETHER_SECONDS = 1.0
 MANY = 4
 """So many equal events of a role within a second share a line."""
@@ -45,7 +45,7 @@ class Entry:
 
 
 def entries(experiment: Experiment) -> list[Entry]:
-    """Moments, events, alerts and verdicts strictly by time; what tells the same is one entry."""
+    """Moments, events, alerts and verdicts strictly by time; entries that say the same are one."""
     view = experiment.view
     told: list[tuple[Milestone, str, str]] = [
         (experiment.milestones[name], words, colour) for name, words, colour in MOMENTS

@@ -18,7 +18,7 @@ _SYNCHRONOUS = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE),
     *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS),
 }
-"""Those that cannot be caught, or tell of an error of our own."""
+"""Signals that cannot be caught, or that show an error of our own."""
 
 
 def run(

@@ -45,7 +45,7 @@ RECOVERED_SECONDS = 30.0
 """How long marks of progress must go on after a hang, unless a step is completed: what ends a job
 that hangs closes stages, which are marks too."""
 MAX_ENDINGS = 8
-"""Processes told of that ended badly."""
+"""The most processes that ended badly and are listed."""
 END_SECONDS = 2.0
 """How long the end waits for a judgement under way."""
 LOOKS = 6
@@ -67,7 +67,7 @@ class Hang:
     seen_at: float
     told: str
     placed: bool
-    """Whether it tells where those at fault are in the code."""
+    """Whether it says where the ranks at fault are in the code."""
     step: int | None
     """The furthest step then."""
     living: frozenset[str]

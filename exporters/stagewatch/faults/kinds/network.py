@@ -30,7 +30,7 @@ _MAX_ADDRESSES = 8
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _PEER = "the peer as HOST:PORT, [IPV6]:PORT, or HOST:any for all its ports"
 MAJOR = "5357"
-"""The number of our queueing discipline's handle, which tells it from others."""
+"""The number of our queueing discipline's handle, which distinguishes it from others."""
 _BANDS = 4
 """One band more than the kernel's own three, for the peer alone."""
 _UNKNOWN = "qdisc kind is unknown"

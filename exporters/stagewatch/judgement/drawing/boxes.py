@@ -21,7 +21,7 @@ from stagewatch.ranks.wait_class import WaitClass
 MAX_BOXES = 16
 """More than these say less than fewer that are coarser."""
 MOST_BOXES = 48
-"""However coarse: the rest is told by its number."""
+"""The most boxes at any coarseness; of the rest the picture has only the number."""
 _COARSEST = 2
 
 
@@ -35,7 +35,7 @@ class Look(str, Enum):
     """Without progress for longer than its stage may take, and not seen to wait."""
     MOVES = "moves"
     ABSENT = "absent"
-    """It has died, has left or is not in sight, and is not at fault."""
+    """It has died, has left or is unseen, and is not at fault."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class InspectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """How far a file of JSON was read, and whose collectives its next line tells of."""
+    """How far a file of JSON was read, and whose collectives its next line is about."""
 
     end: int = 0
     teller: Teller | None = None

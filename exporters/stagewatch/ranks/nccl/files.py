@@ -122,5 +122,5 @@ def standing(before: ByProcess, now: ByProcess) -> dict[int, tuple[Communicator,
 
 
 def by_others(communicators: Iterable[Communicator]) -> tuple[Communicator, ...]:
-    """Those that others than the plugin tell of; they were asked once."""
+    """Communicators from other sources than the plugin, which were asked once."""
     return tuple(one for one in communicators if one.witness != PLUGIN)

@@ -55,7 +55,7 @@ class Operations:
 
 @dataclass(slots=True)
 class Measured:
-    """What was measured of them; zero where it was not told."""
+    """The measurements; zero for those that are missing."""
 
     bandwidth: float = 0.0
     """Bytes a second on the bus, as nccl-tests count them."""
@@ -80,8 +80,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """Whose collectives lines of JSON tell of: each line says it, or, in format 4.3, the first of a
-    dump alone."""
+    """Whose collectives lines of JSON are about: each line says it, or, in format 4.3, only the
+    first of a dump."""
 
     pid: int
     """In the PID namespace of the rank."""
@@ -244,7 +244,7 @@ class Arrivals:
             del self._times[next(iter(self._times))]
 
     def compare(self, living: set[int]) -> None:
-        """Compare what all that live have told, and forget the others."""
+        """Compare the reports of all live ranks, and forget the others."""
         self._members = {
             name: here for name, those in self._members.items() if (here := those & living)
         }

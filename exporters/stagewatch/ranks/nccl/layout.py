@@ -38,7 +38,7 @@ IDLE, CALLED, LAUNCHED, BEGUN = "idle", "called", "launched", "begun"
 its kernel waits for the GPU; it runs."""
 STATES = (IDLE, CALLED, LAUNCHED, BEGUN)
 PLUGIN, FLIGHT_RECORDER, RAS = "plugin", "flight_recorder", "ras"
-"""Who tells of a communicator: our profiler plugin, PyTorch's flight recorder, NCCL's RAS."""
+"""The source of a communicator: our profiler plugin, PyTorch's flight recorder, NCCL's RAS."""
 RECEIVE, CREDIT, NETWORK = "receive", "credit", "network"
 """What a transfer waits for: bytes of the peer; that the peer says where they may go; that the
 network has sent what it has."""

@@ -13,7 +13,7 @@ PIDFD = "anon_inode:[pidfd]"
 
 
 class Events:
-    """Who shares an eventfd, and whose end a pidfd tells."""
+    """Who shares an eventfd, and whose end a pidfd shows."""
 
     def __init__(self, holders: Holders) -> None:
         self._holders = holders

@@ -33,10 +33,8 @@ def other_end(locks: bytes, holders: Holders, pid: int, link: str) -> OtherEnd:
 
 
 def _holding(locks: bytes, pid: int) -> int:
-    """The holder of the lock that a process waits for; -1 or 0 if it is no process that is seen.
-
-    A wait for the lock of an open file (F_OFD_SETLKW) does not tell whose it is.
-    """
+    """The holder of the lock that a process waits for; -1 or 0 if no visible process holds it. A
+    wait for the lock of an open file (F_OFD_SETLKW) does not show whose it is."""
     holder = 0
     for words in _lines(locks):
         if words[1] == "->":

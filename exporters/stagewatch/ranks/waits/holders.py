@@ -47,7 +47,7 @@ class Holders:
         self._left_out = 0
 
     def of(self, link: str) -> list[Held]:
-        """Who holds what is called so, as `link` tells."""
+        """Who holds the file that `link` names."""
         if self._held is None:
             self._held = self._search()
         return self._held.get(link, [])

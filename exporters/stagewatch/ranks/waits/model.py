@@ -111,7 +111,8 @@ class Wait:
     call: str
     """The system call; the kernel's function where the call may not be read."""
     seconds_at_least: float
-    """How long it has been in one such call at least; 0 if it came back to it in between."""
+    """How long it has been in one call of that kind at least; 0 if it came back to it in
+    between."""
     mode: Mode = Mode.ALL
     targets: tuple[int, ...] = ()
     """Processes of this node."""
@@ -121,7 +122,7 @@ class Wait:
     serves: bool = False
     """Whether those who hold the other end have connected to it, as clients do to a server."""
     unseen: bool = False
-    """Whether it is for somebody of whom nothing can be seen."""
+    """Whether nothing can be seen of the one that it waits for."""
     writes: bool = False
     """Whether it has something to send, and waits for nothing that comes in."""
     alike: int = 1

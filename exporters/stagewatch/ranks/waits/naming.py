@@ -32,7 +32,7 @@ _HIDDEN = "..."
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What is told of a process beside its pid and its command."""
+    """What is said about a process beside its pid and its command."""
 
     arguments: str = ""
     container: str = ""

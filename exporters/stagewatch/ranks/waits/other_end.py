@@ -34,7 +34,7 @@ class OtherEnd:
 
     @property
     def unseen(self) -> bool:
-        """Whether there is somebody at the other end of whom nothing can be seen."""
+        """Whether somebody is at the other end, about whom nothing can be seen."""
         known = self.own or self.listens or self.pids or self.kind in _NOBODY
         return not known and not (self.connection and self.connection.leaves)
 

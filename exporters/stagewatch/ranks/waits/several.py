@@ -18,7 +18,7 @@ from stagewatch.ranks.waits.other_end import OtherEnd
 MAX_DESCRIPTORS = 512
 """Looked at of one call."""
 MAX_WORDS = 3
-"""Ends told in words."""
+"""The most ends in words."""
 
 READS, WRITES = 0x1 | 0x2 | 0x40 | 0x2000, 0x4 | 0x100
 """POLLIN, POLLPRI, POLLRDNORM, POLLRDHUP; POLLOUT, POLLWRNORM.  Those of epoll are the same."""

@@ -26,7 +26,7 @@ MAX_NAMESPACES = 64
 """Network namespaces searched for the other end of a connection."""
 MAX_TABLE_BYTES = 16 << 20
 MAX_OF_PROCESS = 64
-"""Connections told of one process."""
+"""The most connections of one process that are shown."""
 
 Address = tuple[bytes, int]
 """4 or 16 bytes, and the port."""

@@ -52,7 +52,7 @@ HIDDEN = gauge(
 )
 
 _SHORT_SECONDS = 60.0
-"""For which COMPLETING of a job without GPUs is not told: most are done by then."""
+"""Seconds for which COMPLETING of a job without GPUs is not exported: most are done by then."""
 
 
 MAX_JOB_NODES = 5000
