@@ -55,7 +55,7 @@ SINCE = gauge(
 )
 TOLD = gauge(
     "rl_judge_owner_told",
-    "Messages that the judge has sent of a job, for an hour after the last: 1, or 2 with its end.",
+    "Messages that the judge sent about a job, for an hour after the last: 1, or 2 with its end.",
     ("cluster", "job_id"),
 )
 

@@ -94,7 +94,7 @@ STAGE_BUDGET = Metric(
 BUDGET = Metric(
     "rl_rank_budget_seconds",
     "gauge",
-    "The same of a rank of a job in trouble, with its open stage.",
+    "How long the open stage of a rank of a job in trouble may go without a mark of progress.",
     RANK,
 )
 OVERDUE = Metric(

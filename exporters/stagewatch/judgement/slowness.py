@@ -22,11 +22,19 @@ RATIO = Metric(
     RANK,
 )
 SINCE = Metric(
-    "rl_rank_slow_since_timestamp_seconds", "gauge", "Since when it has been slow.", RANK
+    "rl_rank_slow_since_timestamp_seconds", "gauge", "Since when a slow rank has been slow.", RANK
 )
-COST = Metric("rl_rank_slow_cost_ratio", "gauge", "The share of its time that its job loses.", RANK)
+COST = Metric(
+    "rl_rank_slow_cost_ratio",
+    "gauge",
+    "The share of its time that the job loses by a slow rank.",
+    RANK,
+)
 PER_STEP = Metric(
-    "rl_rank_slow_cost_seconds_per_step", "gauge", "What its job loses in each step.", RANK
+    "rl_rank_slow_cost_seconds_per_step",
+    "gauge",
+    "Seconds of each step that the job loses by a slow rank.",
+    RANK,
 )
 WITNESS = Metric(
     "rl_rank_slow_witness",
@@ -51,7 +59,7 @@ ROTATES = Metric(
 TURN = Metric(
     "rl_job_slowness_turn_ratio",
     "gauge",
-    "The share of its time that a job loses as another rank of the role is slow in each step.",
+    "The share of its time that a job loses because another rank is slow in each step.",
     JOB,
 )
 JOB_RATIO = Metric(

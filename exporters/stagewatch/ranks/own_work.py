@@ -58,18 +58,18 @@ DEVICE_WAIT = counter(
 STEPS = counter(
     "rl_rank_steps_total",
     "Steps of the rank that the agent has measured, by the numbers that the rank gives them. "
-    "Those with a stage init, eval, checkpoint or cleanup are left out, here and in what follows.",
+    "Steps with a stage init, eval, checkpoint or cleanup do not count.",
     RANK_LABELS,
 )
 STEP_WORK = counter(
     "rl_rank_step_work_seconds_total",
-    "Time in these steps that the rank's training thread has spent outside of collectives, and not "
-    "waiting for its device.",
+    "Time in the counted steps that the rank's training thread has spent outside of collectives, "
+    "and not waiting for its device.",
     RANK_LABELS,
 )
 STEP_WORK_SQUARED = counter(
     "rl_rank_step_work_squared_seconds_total",
-    "Sum of the squares of that time of each step, in seconds squared.",
+    "Sum of the squares of the steps' times of own work, in seconds squared.",
     RANK_LABELS,
 )
 MOMENTS = gauge(

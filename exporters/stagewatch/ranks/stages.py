@@ -126,7 +126,7 @@ ELEMENTS = gauge(
 GROUP_SIZE = gauge("rl_rank_group_size", "Members of the process group, where known.", GROUP_LABELS)
 EXPECTED = gauge(
     "rl_rank_expected_seconds",
-    "What is left of the pause that the trainer has announced by `stagewatch.expect`.",
+    "Time left of the pause that the trainer has announced by `stagewatch.expect`.",
     RANK_LABELS,
 )
 STARTED = gauge(

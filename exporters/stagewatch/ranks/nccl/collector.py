@@ -53,7 +53,7 @@ SECONDS = gauge(
 )
 BANDWIDTH = gauge(
     "rl_rank_nccl_bandwidth_bytes_per_second",
-    "Mean bus bandwidth of NCCL's operations on a rank lately, in the same way.",
+    "Mean bus bandwidth of NCCL's operations on a rank lately, from NCCL Inspector.",
     _LABELS,
 )
 COMPARED = counter(
@@ -64,13 +64,13 @@ COMPARED = counter(
 )
 LAST = counter(
     "rl_rank_nccl_last_total",
-    "Those of them that the rank came to last, as it was in them for a fifth less than the median "
-    "of the others.",
+    "Compared collectives that the rank came to last: it was inside for a fifth less than the "
+    "median of the others.",
     (*RANK_LABELS, "communicator"),
 )
 LAST_SECONDS = counter(
     "rl_rank_nccl_last_seconds_total",
-    "By how much: what the median of the others was in those longer.",
+    "How much longer the median of the others was inside the collectives that it came to last.",
     (*RANK_LABELS, "communicator"),
 )
 LACKING = gauge(
