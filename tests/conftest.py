@@ -22,6 +22,7 @@ from tests.fakes import faultfs as faulty
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.nvml import FakeNvml, build
 from tests.running import Python
+from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401
 from tests.web.certificates import Authority
 
 # Compiled once, and not anew by each of a thousand programs under test: half of an agent's start.

@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import TypeVar
 
-from stagewatch_lab.slurm import waiting
+from stagewatch.demo import waiting
 
 T = TypeVar("T")
 

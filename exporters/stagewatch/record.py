@@ -46,6 +46,7 @@ H_RANK, H_LOCAL_RANK, H_WORLD_SIZE = 9, 10, 11  # -1 where unknown
 H_CLOSED = 12  # 1 once the process closed its record itself
 H_DROPPED = 13  # stages, scalars, groups and threads that found no room
 H_EXPECTED = 14  # boot time until which the trainer expects a pause; 0: it expects none
+H_CLOSED_AT = 15  # boot time at which the process closed its record; 0: unknown
 H_FIRST_FAILURE, H_LAST_FAILURE = 16, 20  # four words each: wall, boot, stage code, step
 
 # Header strings: byte offset, length.

@@ -36,7 +36,7 @@ class Site:
     def taken(self, since: float) -> set[str]:
         return set(self.drained)
 
-    def told(self, proposal: Proposal) -> bool:
+    def was_taken_out(self, proposal: Proposal) -> bool:
         known = [*self.drained.values(), *self.taken_back]
         return any((one.node, one.job_id) == (proposal.node, proposal.job_id) for one in known)
 

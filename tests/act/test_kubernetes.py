@@ -109,12 +109,12 @@ def test_a_comment_is_an_event_alone(api: Api, site: KubernetesSite) -> None:
 def test_a_judge_that_comes_later_knows_what_was_marked_and_taken_back(
     api: Api, site: KubernetesSite
 ) -> None:
-    assert not site.told(proposal("n1"))
+    assert not site.was_taken_out(proposal("n1"))
     drain(site, "n1")
-    assert site.told(proposal("n1"))
+    assert site.was_taken_out(proposal("n1"))
     site.undo("n1")
-    assert site.told(proposal("n1"))
-    assert not site.told(proposal("n1", job_id="541"))
+    assert site.was_taken_out(proposal("n1"))
+    assert not site.was_taken_out(proposal("n1", job_id="541"))
     assert "taken back: stagewatch: XID 79" in api.condition("n1")["message"]
 
 

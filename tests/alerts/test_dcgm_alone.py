@@ -97,12 +97,12 @@ def each_alert_fires_for_its_sick_gpu_alone(release: Release) -> Case:
         given |= gpu(release, 1, HEALTHY | sick, node=alert)
         samples[f'{{alertname="{alert}", gpu="1", node="{alert}"}}'] = 1.0
     fired = 'sum by (alertname, gpu, node) (ALERTS{alertstate="firing"})'
-    return Case(given, [(fired, "30m", samples)])
+    return Case(given, [(fired, "25m", samples)])
 
 
 def no_alert_fires_for_healthy_gpus(release: Release) -> Case:
     given = gpu(release, 0, HEALTHY) | gpu(release, 1, HEALTHY)
-    return Case(given, [("ALERTS", "30m", {})])
+    return Case(given, [("ALERTS", "25m", {})])
 
 
 def a_gpu_that_is_gone_while_its_neighbour_answers_is_lost(release: Release) -> Case:
@@ -272,15 +272,15 @@ def a_repeated_xid_counts_where_the_exporter_counts() -> Case:
     given = gpu(RELEASES[1], 0, {"DEV_XID_ERRORS": "0x10 79x300"})
     counted = gpu(RELEASES[1], 0, {"DEV_GPU_TEMP": "60x300"}, instances=("1", "2"), xid="79")
     given |= {
-        name.replace("DCGM_FI_DEV_GPU_TEMP", "DCGM_EXP_XID_ERRORS_TOTAL"): "_x5 1x50 2x200"
+        name.replace("DCGM_FI_DEV_GPU_TEMP", "DCGM_EXP_XID_ERRORS_TOTAL"): "_x5 1x20 2x200"
         for name in counted
     }
     expected = [
-        ("sum by (xid, severity) (gpu_xid_errors_total)", "20m",
+        ("sum by (xid, severity) (gpu_xid_errors_total)", "10m",
          {'{xid="79", severity="critical"}': 1.0}),
-        ("sum by (xid, severity) (gpu_xid_errors_total)", "40m",
+        ("sum by (xid, severity) (gpu_xid_errors_total)", "20m",
          {'{xid="79", severity="critical"}': 2.0}),
-        ("time() - max by (xid) (gpu_xid_last_timestamp_seconds) < bool 900", "40m",
+        ("time() - max by (xid) (gpu_xid_last_timestamp_seconds) < bool 900", "20m",
          {'{xid="79"}': 1.0}),
     ]  # fmt: skip
     return Case(given, expected)

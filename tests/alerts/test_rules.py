@@ -23,6 +23,7 @@ FILES = sorted(ALERTS.glob("*.rules.yaml"))
 SUBJECTS = [path.name.removesuffix(".rules.yaml") for path in FILES]
 MORE_TESTS = {
     "self": ["limits-missing"],
+    "slurm": ["slurm-hours"],
     "stages": ["stages-failures"],
 }
 """Files of tests beside that of the subject's own name."""

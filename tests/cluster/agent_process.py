@@ -11,9 +11,9 @@ from typing import Any
 
 import requests
 
+from stagewatch.demo.stack import free_ports
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper
-from stagewatch_lab.slurm.services import free_ports
 from tests.cluster.independent import Numbers
 from tests.exposition import samples
 from tests.waiting import wait_for

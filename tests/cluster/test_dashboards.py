@@ -69,23 +69,16 @@ def scene(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_panel_and_annotation_has_data(name: str, scene: Scene) -> None:
-    def empty() -> list[Query]:
-        return [
-            query
-            for query in all_queries(name)
-            if query.where.partition(" [")[0] not in OF_DAYS and not _has_data(scene, query)
-        ]
-
-    missing: list[str] = []
+    empty = [q for q in all_queries(name) if q.where.partition(" [")[0] not in OF_DAYS]
 
     def full() -> bool:
-        missing[:] = [f"{query}: {query.expr}" for query in empty()]
-        return not missing
+        empty[:] = [query for query in empty if not _has_data(scene, query)]
+        return not empty
 
     try:
-        wait_for(full, "data in every panel", 150)
+        wait_for(full, "data in every panel", 150, pause=1.0)
     except AssertionError:
-        pytest.fail("empty:\n" + "\n".join(missing))
+        pytest.fail("empty:\n" + "\n".join(f"{query}: {query.expr}" for query in empty))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.exposition import Samples
+from stagewatch.demo.waiting import TookTooLong
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.collectors import events as slurm_events
 from stagewatch.slurm.collectors.events import EventsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
-from stagewatch_lab.slurm.waiting import TookTooLong
 from tests.cluster import independent
 from tests.cluster.independent import Numbers
 from tests.cluster.observing import numbers, observed, settled

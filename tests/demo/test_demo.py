@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from stagewatch.demo.sync_stall import RANKS
+from tests.demo.running import Demo
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -22,53 +19,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Demo:
-    """One run of `stagewatch demo` with a temporary directory of its own."""
-
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        self.directory = directory
-        self.output = directory / "output"
-        (directory / "tmp").mkdir()
-        self._environ = os.environ | {"TMPDIR": str(directory / "tmp"), "PYTHONUNBUFFERED": "1"}
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "stagewatch.cli", "demo", *arguments],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=self._environ,
-                cwd=directory,
-            )
-
-    def text(self) -> str:
-        return self.output.read_text()
-
-    def training(self) -> bool:
-        assert self.process.poll() is None, self.text()
-        return "training" in self.text()
-
-    def processes(self) -> list[psutil.Process]:
-        """Everything that this demo started and that still runs, whoever its parent is now."""
-        mark = self._environ["TMPDIR"]
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("TMPDIR") == mark and process.status() != "zombie":
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
-
-    def nothing_left(self) -> bool:
-        return not self.processes() and not list((self.directory / "tmp").iterdir())
-
-
 @pytest.fixture
 def demo(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Demo]:
-    running = Demo(tmp_path, *getattr(request, "param", ()))
+    (temporary := tmp_path / "tmp").mkdir()
+    running = Demo(tmp_path, temporary, *getattr(request, "param", ()))
     yield running
-    running.process.kill()
-    running.process.wait()
-    wait_for(running.nothing_left, "the demo leaves nothing behind")
+    running.end()
 
 
 @pytest.mark.parametrize("demo", [("--baseline-steps", "20")], indirect=True)
@@ -77,7 +33,7 @@ def test_the_rank_that_left_early_is_named_and_nothing_is_left(demo: Demo) -> No
     assert demo.process.returncode == 0, demo.text()
     assert "left_loop_early" in demo.text()
     assert "the right rank was named" in demo.text()
-    steps = re.search(r"step (\d+), and time is up", demo.text())
+    steps = re.search(r"step (\d+): one rank leaves", demo.text())
     assert steps is not None and int(steps[1]) >= 20, "so many healthy steps were asked for"
     assert demo.nothing_left()
 
@@ -103,9 +59,7 @@ def test_a_scenario_that_is_killed_leaves_no_process_no_file_and_no_cgroup(demo:
         for line in Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()
         if "stagewatch-demo-" in line
     }
-    demo.process.kill()
-    demo.process.wait()
-    wait_for(demo.nothing_left, "no process and no file is left")
+    demo.end()
 
     def present() -> set[Path]:
         roots = Path("/sys/fs/cgroup").glob("*")

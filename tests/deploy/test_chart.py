@@ -235,6 +235,19 @@ prometheus: {serviceAccount: prometheus-k8s}
     assert all(re.match(r"https://(wiki|grafana)\.example\.org/", link) for link in links)
 
 
+def test_rules_link_to_the_judge_where_browsers_reach_it(content: Path) -> None:
+    found = rendered(
+        content / "stagewatch", "judge.env.STAGEWATCH_JUDGE_URL=https://judge.example.org/"
+    )
+    rules = [each for each in found if each["kind"] == "PrometheusRule"]
+    links = re.findall(r"runbook_url: '?\"?([^'\"\s]+)", yaml.safe_dump(rules))
+    assert links
+    assert all(link.startswith("https://judge.example.org/runbooks/") for link in links)
+    [container] = pod(one(found, "Deployment", "stagewatch-judge"))["containers"]
+    environ = {each["name"]: each.get("value") for each in container["env"]}
+    assert environ["STAGEWATCH_JUDGE_URL"] == "https://judge.example.org/"
+
+
 @pytest.mark.parametrize(("act", "resources"), [
     ("propose", None),
     ("comment", {"events"}),

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from stagewatch.assets import rules
 from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import PrometheusApi
 from tests.deploy.engine import (
@@ -54,7 +55,7 @@ def configuration(*profiles: str) -> dict[str, Any]:
 
 def test_every_profile_is_understood() -> None:
     services = configuration(*PROFILES)["services"]
-    assert set(services) == {*SERVICES, "grafana", "dcgm-exporter", "loki", "alloy"}
+    assert set(services) == {*SERVICES, "rules", "grafana", "dcgm-exporter", "loki", "alloy"}
 
 
 def test_images_of_others_are_pinned_by_digest() -> None:
@@ -97,7 +98,7 @@ def test_nobody_ends_or_reloads_prometheus_over_the_network() -> None:
 def test_what_a_machine_may_lack_is_not_started_by_default() -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     always = {name for name, service in services.items() if "profiles" not in service}
-    assert always == {*SERVICES, "grafana"} - {"slurm", "demo"}
+    assert always == {*SERVICES, "rules", "grafana"} - {"slurm", "demo"}
 
 
 def test_every_page_is_published_on_the_loopback_interface_only() -> None:
@@ -273,7 +274,7 @@ class TestStack:
         with urllib.request.urlopen(url) as answer:
             groups = json.load(answer)["data"]["groups"]
         loaded = {Path(group["file"]).name for group in groups}
-        assert loaded == {file.name for file in (ROOT / "alerts").glob("*.rules.yaml")}
+        assert loaded == {*rules(), "site.rules.yaml"}
 
     def test_the_node_agent_is_no_root_and_holds_two_capabilities(self, stack: Stack) -> None:
         pid = stack.container("node")["State"]["Pid"]

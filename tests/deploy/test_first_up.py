@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import requests
 import yaml
 
+from stagewatch.cli import main
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from tests.deploy.engine import ROOT, need
@@ -64,13 +66,17 @@ def test_nothing_is_told_of_a_healthy_machine_without_slurm(
         environ=clean_environ({}),
         log=tmp_path / "judge.log",
     )  # fmt: skip
-    text = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text()
-    rules = tmp_path / "rules"
-    rules.mkdir()
-    for file in (ROOT / "alerts").glob("*.rules.yaml"):
+    written = {"/var/lib": str(tmp_path), "127.0.0.1:9949": judge}
+    given = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", " ".join(compose["rules"]["command"]))
+    for inside, outside in written.items():
+        assert inside in given
+        given = given.replace(inside, outside)
+    assert main(given.split()) == 0
+    for file in (tmp_path / "stagewatch" / "alerts").glob("*.rules.yaml"):
         sooner = re.sub(r"(?m)^( +interval: )(?:30s|60s|1m|2m)\b", r"\g<1>15s", file.read_text())
-        (rules / file.name).write_text(sooner)
-    text = text.replace("rules/*", f"{rules}/*")
+        file.write_text(sooner)
+    text = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text()
+    text = text.replace("stagewatch/alerts", f"{tmp_path}/stagewatch/alerts")
     for inside, outside in zip(SERVICES, addresses, strict=True):
         assert inside in text
         text = text.replace(inside, outside)
@@ -88,3 +94,13 @@ def test_nothing_is_told_of_a_healthy_machine_without_slurm(
         limit=180,
     )
     assert {alert["labels"]["alertname"] for alert in told} == {"Watchdog"}
+    links = {alert["annotations"]["runbook_url"] for alert in told}
+    links |= {
+        rule["annotations"]["runbook_url"]
+        for group in Server(f"http://{prometheus}").page("/api/v1/rules")["data"]["groups"]
+        for rule in group["rules"]
+        if rule["type"] == "alerting"
+    }
+    assert len(links) > 100, "of rules, too"
+    for link in links:
+        assert "<h2>What to do</h2>" in requests.get(link, timeout=10).text, link

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.gpu.device_state import Device
 from tests.hangbench.recorded import cases, replay
 from tests.hangbench.score import (
     ABSTAINED,
@@ -19,6 +20,7 @@ from tests.hangbench.score import (
     RIGHT,
     SILENT,
     WITHDRAWN,
+    Outcome,
     grade,
 )
 from tests.hangbench.shape import SHAPES, SLOW_SET, find, load
@@ -36,6 +38,23 @@ step = [
 ]
 """
 KILLED = '{ do = "signal", name = "KILL", ranks = [1], at = 12, trigger = true },'
+EVALUATES = """
+title = "Rank 0 evaluates for 30 s, and the others wait for it in a barrier"
+source = "https://example.org/"
+taken = "For a test."
+kind = "eval"
+healthy = true
+world = 3
+steps = 16
+watch = 45
+step = [
+    { do = "sleep", seconds = 0.7, stage = "train" },
+    { do = "collective", stage = "train" },
+    { do = "sleep", seconds = 30, ranks = [0], at = 12, trigger = true },
+    { do = "io", seconds = 30, mode = "read", ranks = [2], at = 12, trigger = true },
+    { do = "collective", op = "barrier", at = 12 },
+]
+"""
 LATE = '{ do = "sleep", seconds = 3, ranks = [0], at = 12, stage = "train", trigger = true },'
 
 
@@ -80,25 +99,54 @@ def test_an_answer_is_graded(
     assert grade(suspected, named, (right,)) == expected
 
 
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")
-@pytest.mark.xdist_group("hangbench")
-@pytest.mark.timeout(600)
-def test_a_hang_is_named_and_a_healthy_job_is_left_alone(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Outcome]]:
+    """Of three jobs that are played side by side, with the folder of their cases."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("needs prometheus on the PATH")
     from tests.bench.bench_accuracy import run
-    from tests.hangbench.results import write
 
+    folder = tmp_path_factory.mktemp("played")
     hang = SMALL.format(kind="process", fault=KILLED).replace("world", "watch = 40\nworld")
     calm = SMALL.format(kind="variance", fault=LATE).replace("world", "watch = 20\nworld")
     shapes = [
-        load(written(tmp_path, "hang", f"{hang}[expect]\nculprits = [1]\npage = 'may'\n")),
-        load(written(tmp_path, "calm", f"healthy = true\n{calm}")),
+        load(written(folder, "hang", f"{hang}[expect]\nculprits = [1]\npage = 'may'\n")),
+        load(written(folder, "calm", f"healthy = true\n{calm}")),
+        load(written(folder, "evaluates", EVALUATES)),
     ]
-    outcomes = {one.name: one for one in run(shapes, jobs=2, into=tmp_path / "cases")}
-    assert [one.unsound for one in outcomes.values()] == ["", ""]
-    assert outcomes["hang"].answer == RIGHT
-    assert outcomes["hang"].inspect == RIGHT, outcomes["hang"].inspect_problem
-    assert outcomes["calm"].answer == SILENT
-    assert "| hang | process | 1 | right |" in write(list(outcomes.values()), tmp_path)
-    replayed = {one.name: one.answer for one in replay(cases(tmp_path / "cases"))}
-    assert replayed == {"hang": RIGHT, "calm": SILENT}
+    return folder, {one.name: one for one in run(shapes, jobs=3, into=folder)}
+
+
+@pytest.mark.xdist_group("hangbench")
+@pytest.mark.timeout(600)
+def test_a_hang_is_named_and_a_healthy_job_is_left_alone(
+    outcomes: tuple[Path, dict[str, Outcome]], tmp_path: Path
+) -> None:
+    from tests.hangbench.results import write
+
+    folder, answers = outcomes
+    assert [one.unsound for one in answers.values()] == ["", "", ""]
+    assert answers["hang"].answer == RIGHT
+    assert answers["hang"].inspect == RIGHT, answers["hang"].inspect_problem
+    assert answers["calm"].answer == SILENT
+    assert "| hang | process | 1 | right |" in write(list(answers.values()), tmp_path)
+    replayed = {one.name: one.answer for one in replay(cases(folder))}
+    assert (replayed["hang"], replayed["calm"]) == (RIGHT, SILENT)
     assert [one["name"] for one in json.loads((tmp_path / "hangbench.json").read_text())]
+
+
+@pytest.mark.xdist_group("hangbench")
+@pytest.mark.timeout(600)
+def test_agents_read_of_the_gpus_of_ranks_what_these_say_that_their_gpus_do(
+    outcomes: tuple[Path, dict[str, Outcome]],
+) -> None:
+    """While rank 0 evaluates, once the means of 10 s have settled."""
+    case = next(case for case in cases(outcomes[0]) if case.job_id == "evaluates")
+    assert case.truth is not None
+    told = [
+        {rank.rank: rank.device for rank in moment.ranks}
+        for moment in case.moments
+        if case.truth.trigger < moment.time < case.truth.trigger + 27
+    ]
+    since = told.index({0: Device.WORKS, 1: Device.SPINS, 2: Device.IDLE})
+    assert told[since:] == [told[since]] * len(told[since:])

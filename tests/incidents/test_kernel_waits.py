@@ -194,17 +194,79 @@ def test_a_connection_between_two_nodes_is_joined_by_the_judge() -> None:
     told = kernel_waits(looked((near.pid, State.WAITING), waits=[wait]), [near], Procfs())
     (seen,) = told[near.key]
     there = Connection("10.0.0.2:29500", "10.0.0.1:4711", owners=(far.pid,), accepted=True)
-    ((address,),) = far_ends(Waiting({}, connections=(there,)), [far]).values()
+    ends = far_ends(Waiting({}, connections=(there,)), [far], Procfs())
+    found = joined(("a", near, WAITS, (seen,)), ("b", far, ENDS, ends[far.key]))
+    assert found["train"] == [KernelWait("a receive from a connection", "rollout", 3)]
+
+
+WAITS, ENDS = "rl_rank_waits_for", "rl_rank_connection_info"
+
+
+def joined(*told: tuple[str, Rank, str, Sequence[KernelWait]]) -> dict[str, list[KernelWait]]:
+    """Whom ranks wait for, by role, as the judge reads what the agents of their nodes export."""
     job = JobSeries()
-    for one, node, metric, labels in (
-        (near, "a", "rl_rank_waits_for", {"how": seen.how, "address": seen.address}),
-        (far, "b", "rl_rank_connection_info", {"address": address}),
-    ):
+    for node, one, metric, seen in told:
         mine = {"role": one.role, "rank": str(one.rank), "node": node}
         job.by["rl_rank_up"].append((mine, 1.0))
-        job.by[metric].append((mine | labels, 1.0))
-    waits_of = {one.role: one.kernel_waits for one in moment("540", job, 1e9).ranks}
-    assert waits_of["train"] == (KernelWait("a receive from a connection", "rollout", 3),)
+        for wait in seen:
+            number = "" if wait.rank is None else str(wait.rank)
+            whom = {"for_role": wait.role, "for_rank": number, "process": wait.process}
+            where = {"how": wait.how, "address": wait.address, "through": wait.through}
+            job.by[metric].append((mine | whom | where, 1.0))
+    found: dict[str, list[KernelWait]] = {}
+    for one in moment("540", job, 1e9).ranks:
+        found.setdefault(one.role, []).extend(one.kernel_waits)
+    return found
+
+
+def test_nodes_that_share_a_machine_see_the_same_processes() -> None:
+    job = JobSeries()
+    for number, (node, machine) in enumerate((("b", "1f"), ("a", "1f"), ("c", "2e"))):
+        mine = {"role": "train", "rank": str(number), "node": node}
+        job.by["rl_rank_up"].append((mine, 1.0))
+        asks = {"how": "a receive", "process": "redis (pid 7)", "machine": machine}
+        job.by[WAITS].append((mine | asks, 1.0))
+    found = [wait for one in moment("540", job, 1e9).ranks for wait in one.kernel_waits]
+    assert [wait.process.partition(" on ")[2] for wait in found] == ["a", "a", "c"]
+
+
+def test_a_server_of_another_node_is_named_and_leads_on_to_its_clients() -> None:
+    """A rank here and one there ask a router there, which has idle clients here and there."""
+    router, asker, client = NO_PROCESS, NO_PROCESS + 1, NO_PROCESS + 2
+    near, idle = rank("train", 0, NO_PROCESS + 7), rank("driver", 0, NO_PROCESS + 8)
+    there = [rank("rollout", 0, asker), rank("rollout", 1, client)]
+    look = looked(
+        (router, State.WAITING),
+        (asker, State.WAITING),
+        (client, State.SLEEPING),
+        waits=[
+            Wait(router, router, Kind.ACCEPT, "epoll_wait", 1.0, Mode.ANYBODY, (asker, client)),
+            Wait(asker, asker, Kind.TCP, "recvfrom", 1.0, Mode.ALL, (router,)),
+        ],
+    )
+    look = replace(
+        look,
+        connections=tuple(
+            Connection("10.0.0.2:80", f"10.0.0.1:{port}", owners=(router,), accepted=True)
+            for port in (7, 8)
+        ),
+    )
+    first = there[0]
+    how = "a receive from a connection"
+    found = joined(
+        ("a", near, WAITS, [KernelWait(how, address="10.0.0.2:80 from 10.0.0.1:8")]),
+        ("a", idle, ENDS, [KernelWait("", address="10.0.0.1:7 from 10.0.0.2:80")]),
+        ("b", first, WAITS, kernel_waits(look, there, Procfs())[first.key]),
+        ("b", first, ENDS, far_ends(look, there, Procfs())[first.key]),
+    )
+    name = f"redis (pid {router}) on b"
+    asks = KernelWait(how, through=name)
+    assert set(found["train"]) == {asks, *(replace(asks, role="rollout", rank=n) for n in (0, 1))}
+    assert set(found["rollout"]) == {
+        asks,
+        replace(asks, role="rollout", rank=1),
+        replace(asks, role="driver", rank=0),
+    }
 
 
 def test_a_send_to_a_server_that_takes_what_comes_blames_neither() -> None:

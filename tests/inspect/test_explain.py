@@ -90,16 +90,16 @@ def test_job_540_is_explained_step_by_step(explain: Explain) -> None:
         "THE DECISION",
         "  1. Is it stalled?  Yes.",
         "     - 8 ranks have made no progress for 6 min 52 s; their stage may take 15 s",
-        "     - nothing excuses that: no debugger, no pause that was announced, no work that may "
-        "take so long, no stage that is long by nature, no suspension",
-        "  2. Who of it is at fault?  Rank 5.",
+        "     - nothing excuses that: no debugger, no announced pause, no work that may take so "
+        "long, no stage that is long by nature, no suspension",
+        "  2. Which of its ranks is at fault?  Rank 5.",
         "     - who has died: nobody",
         "     - collectives, messages and steps: rank 5 left the loop early, in all_reduce of "
         "world (left_loop_early, sure)  <- this counts",
-        "     - weaker evidence was not asked for",
+        "     - weaker evidence was not needed",
         "  3. Is somebody woken?  Yes.",
         "     - suspected since 2023-11-14 22:13:20 UTC, for 1 min; 30 s must pass",
-        "     - silent for 6 min 52 s; its patience is 1 min, the least",
+        "     - silent for 6 min 52 s; its patience is 1 min, the minimum",
         "  => job 540: rank 5 (pid 4005 on gpu-17) holds up the job: parked in futex for 6 min 52 "
         "s at step 220; it left the loop early; 7 ranks wait for it, spinning, in all_reduce of "
         "world",
@@ -110,9 +110,9 @@ def test_a_role_that_gives_way_says_to_whom_and_why(explain: Explain) -> None:
     said = explain(case(ranks_of("left-the-loop-beside-a-livelock")))
     rollout, train = said.split("THE DECISION: ")[1:]
     assert rollout.startswith("ROLLOUT")
-    assert "Does anything else of the job outweigh that?  No" in rollout
-    assert "Does anything else of the job outweigh that?  Yes: it gives way." in train
-    assert "rank 0 is asleep where it may wait for another role through a queue" in train
+    assert "Do the other roles of the job show more?  No" in rollout
+    assert "Do the other roles of the job show more?  Yes: it gives way." in train
+    assert "rank 0 is asleep, and may wait for another role through a queue" in train
     assert (
         "rollout shows more: rank 1 makes marks of progress but no steps (livelock, sure)" in train
     )

@@ -19,7 +19,7 @@ from tests.running import clean_environ
 from tests.waiting import wait_for
 
 QUEUES = """
-import multiprocessing, os
+import multiprocessing, os, threading
 from stagewatch.core.processes import die_with_parent
 multiprocessing.set_start_method("fork")  # no longer the default from Python 3.14 on
 def rollout(orders, results):
@@ -32,6 +32,9 @@ def collect(results):
 orders, results = multiprocessing.Queue(), multiprocessing.Queue()
 multiprocessing.Process(target=rollout, args=(orders, results), daemon=True).start()
 multiprocessing.Process(target=os._exit, args=(7,), daemon=True).start()
+def refresh():
+    threading.Event().wait()
+threading.Thread(target=refresh, daemon=True).start()
 print("ready", flush=True)
 collect(results)
 """
@@ -59,7 +62,8 @@ def test_a_trainer_and_a_worker_that_wait_at_plain_queues_are_shown(
     assert "train.py" in told and "sleeps" in told
     assert "it exited with status 7" in told
     if command.StackTaker().installed:
-        assert " in collect" in told and " in rollout" in told
+        assert " in collect; " in told and " in rollout" in told
+        assert " in refresh" in told, "another thread of the trainer"
 
 
 def test_a_reader_of_proc_that_does_not_answer_ends_no_look() -> None:
@@ -70,5 +74,5 @@ def test_a_reader_of_proc_that_does_not_answer_ends_no_look() -> None:
         def blocked(self, file: str) -> frozenset[int]:
             return frozenset()
 
-    found = Commands(Procfs(), Silent()).untold((), ())
+    found = Commands(Procfs(), Silent()).without_record((), ())
     assert (found.lines, found.still) == ([], False)

@@ -39,6 +39,7 @@ SPIN, PARKED, POLL, IO, STOPPED, COMPUTE, TRACED, UNKNOWN, GONE = (
     )
 )
 LATE: Differences = {"progress_age_seconds": 412.0} | SPIN
+OF_FIVE: Differences = {"world_size": 5}
 MARKS: Differences = {"progress_age_seconds": 2.0, "wait_class": WaitClass.COMPUTE}
 
 
@@ -532,6 +533,47 @@ CASES: dict[str, Case] = {
         WORLD | {"started": 1000.0},
         {3: member(("world", 4, 8)) | {"started": 1200.0}},
         {3: "awaited"},
+    ),
+    # Counted by nobody: three wait where two have not come, which wait in the world for them.
+    "few-wait-in-another-group-than-most-of-theirs": hang(
+        5,
+        inside("saver", 3, 5, "broadcast", None, ("world", 1, 5)) | OF_FIVE,
+        {rank: inside("world", 2, 5, "barrier", None, ("saver", 2, 5)) | OF_FIVE for rank in (1, 4)}
+        | {2: inside("saver", 4, 5, "all_gather", None, ("world", 1, 5)) | OF_FIVE},
+        {1: "awaited", 4: "awaited"},
+    ),
+    "two-and-two-wait-in-two-groups-of-theirs": nobody(
+        4,
+        inside("saver", 3, 4, "broadcast", None, ("world", 1, 4)) | {"world_size": 4},
+        {
+            rank: inside("world", 2, 4, "barrier", None, ("saver", 2, 4)) | {"world_size": 4}
+            for rank in (1, 3)
+        },
+        "cycle",
+    ),
+    # The first stage of a pipeline has no experts.
+    "as-many-are-in-no-such-group-as-these-lack": hang(
+        6,
+        {"world_size": 6},
+        {
+            rank: inside("world", 2, 6)
+            if rank < 2
+            else inside(f"experts:{rank % 2}", 1, 3, "all_reduce", None, ("world", 1, 6))
+            for rank in range(6)
+        },
+        {0: "mismatch", 1: "mismatch"},
+    ),
+    "more-are-in-no-such-group-than-it-lacks": nobody(
+        6,
+        {"world_size": 6} | inside("world", 2, 6),
+        {rank: inside("experts", 1, 4, "all_reduce", None, ("world", 1, 6)) for rank in (3, 4, 5)},
+        "missing",
+    ),
+    "one-has-started-again-and-is-in-no-group-yet": hang(
+        5,
+        inside("world", 29, 5) | OF_FIVE | {"started": 1000.0},
+        {4: NO_GROUP | PARKED | OF_FIVE | {"started": 1080.0}},
+        {4: "awaited"},
     ),
     "started-together": hang(
         8,
@@ -1258,6 +1300,24 @@ ROLES: dict[str, dict[str, Case]] = {
         "orchestrator": well(1, NO_GROUP | PARKED | BETWEEN | {"kernel_waits": (QUEUE,)}, {}),
         "environment": Case(
             1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {0: "missing"}, "", False
+        ),
+    },
+    # The driver waits for the address of one that was never launched; the other has told its own.
+    "one-of-a-role-that-idles-has-never-come": {
+        "driver": nobody(
+            1,
+            {"world_size": 1, "stage": "init", "stages": frozenset({"init"})}
+            | asks("a queue (pid 8)", ("rollout", 0)),
+            {},
+            "other_role",
+        ),
+        "rollout": Case(
+            1,
+            LATE | BEGINS | asks("a queue (pid 9)", ("driver", 0)) | {"world_size": 2} | BETWEEN,
+            {},
+            {1: "not_started"},
+            "",
+            False,
         ),
     },
     "two-roles-read-of-each-other": {

@@ -93,30 +93,13 @@ def test_of_a_circle_through_roles_nobody_is_sure() -> None:
     assert [charge.confidence for charge in charges] == ["likely"]
 
 
-def test_nobody_is_woken_early_while_the_rank_of_another_role_may_compute() -> None:
-    shown = {"train": {"train": Shown(90, 4.0, 4.0, 4.0)}}
-    for busy, patience in ((True, 180.0), (False, 60.0)):
-        ranks = [
-            replace(rank, wait_class=WaitClass.SPIN)
-            if busy and (rank.role, rank.rank) == ("rollout", 0)
-            else rank
-            for rank in ranks_of("one-reads-a-pipe-of-a-rank-without-a-record")
-        ]
-        (train,) = (
-            state
-            for state in Course().look(Moment(1e9, tuple(ranks), shown))
-            if state.verdict.role == "train"
-        )
-        assert train.patience_seconds == patience
-
-
 QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
 
 
 @pytest.mark.parametrize(
     ("what", "patience"),
     [
-        ({}, 60.0),
+        ({}, 180.0),
         ({"device": Device.WORKS}, 900.0),
     ],
 )

@@ -21,4 +21,4 @@ def test_a_job_is_not_young_because_its_first_rank_has_died(dead: int | None) ->
     job.shown["train"] = {"train": Shown(300, 1.0, 2.0, 2.0)}
     (verdict,) = judge(moment("j", job, 1000.0).ranks)
     assert not verdict.case.young
-    assert not verdict.case.untold
+    assert not verdict.case.never_marked

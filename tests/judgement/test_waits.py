@@ -49,13 +49,12 @@ def sentences(name: str) -> list[str]:
         ),
         (
             "members-missing",
-            "6 ranks (0-5) wait in all_reduce 220 of world for 2 members that are not in sight "
-            "(6, 7)",
+            "6 ranks (0-5) wait in all_reduce 220 of world for 2 unseen members (6, 7)",
         ),
         ("all-in-calls", "ranks 0, 1, 2, 3 are inside calls of search, for up to 6 min 40 s"),
         (
             "in-a-stage-of-its-own",
-            "7 ranks (0-4, 6-7) stand still and may wait for rank 5; nobody sees what for",
+            "7 ranks (0-4, 6-7) stand still and may wait for rank 5; nothing shows for what",
         ),
         (
             "all-of-a-group-of-two-roles-but-one-of-two-have-come",

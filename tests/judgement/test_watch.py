@@ -167,7 +167,7 @@ def test_who_is_at_fault_is_exported_with_how_sure_that_is(api: PrometheusApi) -
         ("asleep", "asleep"),
     }
     assert labels(out, EXCUSED, "job_id", "excuse") == {("announced", "expected")}
-    assert labels(out, PAGED, "job_id") == {("hangs",), ("alike",), ("asleep",)}
+    assert labels(out, PAGED, "job_id") == {("hangs",), ("alike",)}
     assert out.value(PATIENCE, "c", "hangs", "train") == 60.0
     assert out.value(BUDGET, "c", "n0", "hangs", "train", 0, "train") == pytest.approx(11.88)
     assert out.value(STAGE_BUDGET, "c", "well", "train", "train") == pytest.approx(11.88)

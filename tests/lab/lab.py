@@ -12,22 +12,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagewatch.core.processes import Children
-from stagewatch.demo.prometheus import (
-    arguments,
-    judge_command,
-    prometheus_command,
-    write_config,
-)
 from stagewatch.demo.rank import Board
-from stagewatch.demo.stack import free_port, only
-from stagewatch.prometheus.api import PrometheusApi, Series
+from stagewatch.demo.stack import Stack, free_port, only
+from stagewatch.prometheus.api import Series
 from tests.running import clean_environ
-from tests.waiting import wait_for
 
 _GIVE_WAY = 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 "$@"'
 NICE = ("sh", "-c", _GIVE_WAY, "sh")
@@ -132,37 +124,20 @@ class Job:
             process.wait()
 
 
-class Lab:
+class Lab(Stack):
     """Agents on so many nodes, with the given flags, and a Prometheus that scrapes them at 2 s."""
 
     def __init__(self, directory: Path, nodes: int, *flags: str) -> None:
+        super().__init__(cache=directory, nodes=[f"node-{number}" for number in range(nodes)])
+        self.service_environ = clean_environ({})
         self._flags = flags
-        self.directory = directory
-        self.nodes = [f"node-{number}" for number in range(nodes)]
-        self.children = Children()
         self.jobs: list[Job] = []
-        self._services: dict[str, subprocess.Popen[bytes]] = {}
-
-    def __enter__(self) -> Lab:
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def stop(self) -> None:
         """End everything; what is left of it dies with this process in any case."""
         for job in self.jobs:
             job.stop()
-        self.children.stop()
-
-    def record_dir(self, node: str) -> Path:
-        """Where the ranks of a node keep their records."""
-        return self.directory / node / "ranks"
+        super().stop()
 
     def job(
         self,
@@ -227,7 +202,7 @@ class Lab:
     def pause(self, seconds: float) -> None:
         """Stop agents, ranks and Prometheus together, as suspending the machine does."""
         everybody = [
-            *self._services.values(),
+            *self.services.values(),
             *(process for job in self.jobs for process in job.processes),
         ]
         for process in everybody:
@@ -242,49 +217,17 @@ class Lab:
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    def wait(self, condition: Callable[[], object], what: str, limit: float = 240.0) -> None:
-        """Wait for something that Prometheus will show; asks twice a second."""
-
-        def asked() -> object:
-            for name, process in self._services.items():
-                log = self.directory / f"{name}.log"
-                assert process.poll() is None, f"{name} has ended: {log.read_text()[-1000:]}"
-            time.sleep(0.5)
-            return condition()
-
-        wait_for(asked, what, limit)
-
-    def _start(self) -> None:
-        targets = {node: self._agent(node) for node in self.nodes}
-        judge = f"127.0.0.1:{free_port()}"
-        config = write_config(self.directory, targets, judge)
-        port = free_port()
-        command = arguments(prometheus_command(self.directory), config, port)
-        self._services["prometheus"] = self.children.start(
-            command, log=self.directory / "prometheus.log"
-        )
-        self.url = f"http://127.0.0.1:{port}"
-        self._services["judge"] = self.children.start(
-            judge_command(judge, self.url, self.directory), log=self.directory / "judge.log"
-        )
-        self.api = PrometheusApi(self.url, timeout=60)
-        wait_for(self.api.ready, "Prometheus answers", 120)
-        everything = len(targets) + 1
-        self.wait(lambda: len(self.api.query("up == 1")) == everything, "all agents are scraped")
-
-    def _agent(self, node: str) -> str:
-        for name in ("ranks", "faults"):
-            (self.directory / node / name).mkdir(parents=True)
-        address = f"127.0.0.1:{free_port()}"
-        self._services[node] = self.children.start(
-            [
-                *(sys.executable, "-m", "stagewatch.cli", "node", "--listen", address),
+    def begin(self) -> None:
+        """Start the agents and Prometheus, and wait until all are scraped."""
+        for node in self.nodes:
+            self.agents[node] = f"127.0.0.1:{free_port()}"
+            self.start_service(
+                node,
+                *(sys.executable, "-m", "stagewatch.cli", "node", "--listen", self.agents[node]),
                 *("--record-dir", str(self.record_dir(node))),
-                *("--fault-dir", str(self.directory / node / "faults")),
-                *only(COLLECTORS),
-                *self._flags,
-            ],
-            log=self.directory / f"{node}.log",
-            environ=clean_environ({}),
-        )
-        return address
+                *("--fault-dir", str(self.fault_dir(node))),
+                *(*only(COLLECTORS), *self._flags),
+            )
+        self.api = self.start_prometheus()
+        everything = len(self.nodes) + 1
+        self.wait(lambda: len(self.api.query("up == 1")) == everything, "all agents are scraped")

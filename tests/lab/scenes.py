@@ -15,7 +15,7 @@ from tests.fakes.faultfs import FaultFs, missing
 from tests.lab.lab import Job, Lab
 
 Start = Callable[[Lab], Job]
-SERVED = ("sh", "-c", 'echo -10 2>/dev/null >/proc/self/autogroup; exec "$@"', "sh")
+SERVED = ("sh", "-c", 'echo -20 2>/dev/null >/proc/self/autogroup; exec "$@"', "sh")
 """Before ranks of which one computes: it is not starved, however full the machine is."""
 Inject = Callable[[Job], None]
 

@@ -4,17 +4,13 @@ not come to pass; what it says of times and places is held against Slurm's own a
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -25,6 +21,7 @@ from stagewatch_lab.slurm.rules import FOR_SECONDS, INTERVAL_SECONDS, write_rule
 from stagewatch_lab.slurm.scenarios import SCENARIOS, play
 from stagewatch_lab.slurm.services import missing
 from stagewatch_lab.slurm.story import Story
+from tests.demo.running import Demo
 from tests.waiting import wait_for
 
 DEMONSTRATED = "requeue-loop"
@@ -51,47 +48,6 @@ def story(slurm_lab: SlurmLab, request: pytest.FixtureRequest, tmp_path: Path) -
     return story
 
 
-class Demo:
-    """One run of `stagewatch demo` with a temporary directory of its own."""
-
-    def __init__(self, directory: Path, temporary: Path, *arguments: str) -> None:
-        self.directory = directory
-        self._temporary = temporary
-        self._environ = os.environ | {"TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"}
-        with (directory / "output").open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "stagewatch.cli", "demo", *arguments],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=self._environ,
-                cwd=directory,
-            )
-
-    def text(self) -> str:
-        """What it has said."""
-        return (self.directory / "output").read_text()
-
-    def ended(self) -> bool:
-        """Whether it has ended."""
-        return self.process.poll() is not None
-
-    def processes(self) -> list[psutil.Process]:
-        """Everything that it started and that still runs, whoever its parent is now."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                mine = process.environ().get("TMPDIR") == str(self._temporary)
-                if mine and process.status() != "zombie":
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
-
-    def nothing_left(self) -> bool:
-        """Whether no process and no file is left."""
-        return not self.processes() and not list(self._temporary.iterdir())
-
-
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Demo]:
     """The shortest scenario, as a newcomer runs it; in /tmp, since paths of sockets are short."""
@@ -101,9 +57,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         arguments = ("--scenario", DEMONSTRATED, "--keep", "--json", str(tmp_path / "record.json"))
         running = Demo(tmp_path, Path(temporary), *arguments)
         yield running
-        running.process.kill()
-        running.process.wait()
-        wait_for(running.nothing_left, "the demo to leave nothing behind")
+        running.end()
 
 
 def of_slurm(story: Story, name: str) -> str:
@@ -179,7 +133,11 @@ def test_jobs_without_nodes_wait_for_a_named_reason(story: Story) -> None:
 
 def test_newcomer_sees_a_requeue_loop_told_and_nothing_outlives_the_demo(demo: Demo) -> None:
     """`stagewatch demo --scenario requeue-loop --keep`, killed when it has shown everything."""
-    wait_for(lambda: "Ctrl-C ends it" in demo.text() or demo.ended(), "the demo", limit=240)
+    wait_for(
+        lambda: "Ctrl-C ends it" in demo.text() or demo.process.poll() is not None,
+        "the demo",
+        limit=240,
+    )
     assert "Ctrl-C ends it" in demo.text(), demo.text()
     record = json.loads((demo.directory / "record.json").read_text())
     assert record["scenario"] == "requeue-loop"
@@ -189,9 +147,7 @@ def test_newcomer_sees_a_requeue_loop_told_and_nothing_outlives_the_demo(demo: D
     assert alert["names_origin"]
     assert alert["resolved_after"] > alert["after"] > 0
     assert len(demo.processes()) > len(NODES)
-    demo.process.kill()
-    demo.process.wait()
-    wait_for(demo.nothing_left, "the demo to leave nothing behind")
+    demo.end()
 
 
 @pytest.mark.parametrize("problem", ["tools", "root"])

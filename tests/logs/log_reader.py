@@ -15,7 +15,7 @@ class Reader:
     """Reads again and again, as the helper does."""
 
     def __init__(self, pattern: object, **limits: Any) -> None:
-        defaults = {"patterns": ["oom=out of memory"], "max_files": 10}
+        defaults = {"patterns": ["oom=out of memory"], "max_files": 10, "max_seconds": 0.5}
         self._arguments = {"pattern": str(pattern), "max_bytes": 4 * MIB} | defaults | limits
         self._kept: Any = None
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.logs.log_reader import MIB, OOM, Reader, append, total
+import pytest
+
+from tests.logs.log_reader import MIB, OOM, Reader, append, counts, total
 
 
 def test_of_a_flood_the_beginning_and_the_end_are_read(log: Path) -> None:
@@ -41,3 +43,25 @@ def test_pipes_links_and_directories_are_not_read(tmp_path: Path) -> None:
     (logs / "directory.log").mkdir()
     result = reader.read()
     assert (result["files"], result["series"]) == ([], [])
+
+
+SLOW = {
+    "lost=loss.*nan.*rank": "loss nan " * 450,
+    "all=^(x+)+$": "x" * 64 + "!",
+    "far=CUDA.*lost": "CUDA" * (MIB // 8),
+}
+"""Lines that take patterns of a site quadratic, cubic or exponential time."""
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+def test_lines_that_take_a_pattern_for_ever_hide_no_other_log(pattern: str, tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "{job_id}.log", patterns=[pattern, "oom=out of memory"])
+    reader.read()
+    line = f"{SLOW[pattern]}\n"
+    append(tmp_path / "540.log", OOM)
+    append(tmp_path / "541.log", line * (2 * MIB // len(line)))
+    found = reader.read()
+    assert counts(found) == {("oom", "540", "", "", "540.log"): 1}
+    assert found["read"] + found["skipped"] >= 2 * MIB - len(line)
+    append(tmp_path / "541.log", f"\n{OOM}")
+    assert total(reader.read()) == 2, "and it is not behind afterwards"

@@ -74,7 +74,7 @@ def begin(python: Python, place: Path, *user: int) -> int:
 def test_root_reads_everyones(memory: Path, python: Python, clock: Clock) -> None:
     pids = {begin(python, place_of(memory, user), user) for user in (65533, 65534)}
     with closing(
-        RecordDirectory(memory / "none", Procfs(), elsewhere=readable_places, clock=clock)
+        RecordDirectory(memory / "none", Procfs(), private=readable_places, clock=clock)
     ) as reader:
         assert {record.pid for record in reader.read()} == pids
 
@@ -128,7 +128,7 @@ def test_an_owner_who_swaps_the_directory_for_a_link_leads_nobody_elsewhere(
     target = place_of(memory, 65533)
     begin(python, target, 65533)
     with closing(
-        RecordDirectory(memory / "none", Procfs(), elsewhere=lambda: [place], clock=clock)
+        RecordDirectory(memory / "none", Procfs(), private=lambda: [place], clock=clock)
     ) as reader:
         with suppress(Exception):
             reader.read()
@@ -151,7 +151,7 @@ def test_a_crowded_private_directory_keeps_nobody_elses_rank_out(
         os.chown(file, 65533, 65533)
     pid = begin(python, place_of(memory, 65534), 65534)
     with closing(
-        RecordDirectory(memory / "none", Procfs(), elsewhere=readable_places, clock=clock)
+        RecordDirectory(memory / "none", Procfs(), private=readable_places, clock=clock)
     ) as reader:
         assert [record.pid for record in reader.read()] == [pid]
         assert reader.skipped == {"corrupt": 20}

@@ -79,7 +79,7 @@ def test_a_mount_over_a_private_directory_is_passed_over(
         os.chown(path, owner, owner)
     pid = begin(python, memory / "stagewatch-65533", 65533)
     assert len(readable_places()) == 3
-    directory = RecordDirectory(memory / "none", Procfs(), elsewhere=readable_places, clock=clock)
+    directory = RecordDirectory(memory / "none", Procfs(), private=readable_places, clock=clock)
     with closing(directory) as reader:
         assert [record.pid for record in reader.read()] == [pid]
         silent = silent_at(hostile)

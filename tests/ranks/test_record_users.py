@@ -256,7 +256,7 @@ def test_few_descriptors_leave_most_to_the_agent(python: Python, shared: Path, r
         from stagewatch.ranks.record_directory import RecordDirectory
 
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        reader = RecordDirectory(Path(sys.argv[1]), Procfs())
+        reader = RecordDirectory(Path(sys.argv[1]), Procfs(), clock=lambda: 0.0)
         print(len(reader.read()), dict(reader.skipped), len(os.listdir("/proc/self/fd")) < 32)
         """,
         shared,

@@ -19,7 +19,7 @@ from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
 CLIENT = """
-import socket, sys
+import socket, struct, sys
 held = []
 for line in sys.stdin:
     what, argument = line.split()
@@ -29,6 +29,10 @@ for line in sys.stdin:
         held[-1].sendall(b"x" * int(argument))
     elif what == "close":
         held.pop().close()
+    elif what == "retransmissions":  # tcpi_total_retrans
+        info = held[-1].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        print(*struct.unpack_from("I", info, 100))
+        continue
     print("done")
 """
 RANK = ("7", "train", "0")
@@ -76,7 +80,8 @@ def test_a_rank_that_calls_shows_the_port_it_calls(
             labels = (*RANK, "client", str(port))
             assert out.value(net.CONNECTIONS, *labels, "established") == 1
             assert (out.value(net.RTT, *labels) or 0) > 0
-            assert out.value(net.RETRANSMISSIONS, *labels) == 0
+            told = int(rank.ask("retransmissions -"))  # some, if this machine lags
+            assert out.value(net.RETRANSMISSIONS, *labels) == told
             assert out.value(net.LAST_RECEIVED, *labels) is not None
             assert len(out.families[net.CONNECTIONS]) == 1, "the stranger's is nowhere"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 
 import pytest
@@ -111,6 +112,19 @@ def test_a_rank_that_left_well_explains_a_lost_connection_and_nothing_else() -> 
     assert first([raised(0, 9.0, "RuntimeError", PEER), left]) is left
     own = raised(0, 9.0, "ValueError")
     assert first([own, left]) is own
+
+
+@pytest.mark.parametrize(
+    ("status", "what"), [(0, "it ended well"), (3 << 8, "it exited with status 3")]
+)
+def test_a_rank_that_left_before_others_lost_it_is_told_though_its_process_ended_later(
+    status: int, what: str
+) -> None:
+    closed = dataclasses.replace(record(2, life=Life.CLOSED), closed_at=3.0)
+    left = of_rank(closed, Ending(102, 1, "python", 9.5, status), 9.6, 5.0)
+    assert left is not None and left.what == what
+    assert first([raised(0, 9.0, "RuntimeError", PEER), left]) is left
+    assert first([raised(0, 7.0, "RuntimeError", PEER), left]) is not left
 
 
 def test_a_worker_that_the_kernel_killed_explains_the_exception_of_its_rank() -> None:

@@ -65,7 +65,10 @@ def test_what_a_failed_source_feeds_fails_with_its_reason(tmp_path: Path) -> Non
     context = replace(context, cluster=cluster)
     with pytest.raises(SourceError):
         cluster.nodes.refresh()
-    for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
+    for collector in (
+        JobsCollector(cluster),
+        DiscoveryCollector(context.cluster.nodes, context.discovery),
+    ):
         with pytest.raises(SourceError, match="no controller"):
             collector.collect()
 
@@ -101,7 +104,7 @@ def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
     jobs, nodes = big_cluster()
     cluster = Cluster(Canned(), Timing())
     events = EventsCollector(cluster)
-    now = int(cluster.events.jobs._last_poll)
+    now = int(cluster.events.jobs._kept.last_poll)
     ended = [replace(job, job_id=-i, state="FAILED", end=now + 5) for i, job in enumerate(jobs)]
     cluster.events.jobs.observe_queue([*jobs, *ended], now + 10.0)
     samples = [

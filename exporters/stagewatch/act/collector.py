@@ -89,7 +89,7 @@ class ActCollector(Collector):
         lately = [one for one, at in self._acted.items() if now - at < HOUR_SECONDS]
         also = {one.rpartition("\0")[2] for one in lately}
         try:
-            by_another = how == "drain" and place.told(proposal)
+            by_another = how == "drain" and place.was_taken_out(proposal)
             if not by_another:
                 act(place, how, proposal, case, self._options, now, also=also)
         except (Refused, SourceError) as error:

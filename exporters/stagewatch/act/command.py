@@ -1,14 +1,14 @@
-"""Hands the proof of a verdict to those who repair nodes, or marks the node, and takes that back.
+"""Hands the proof against a node to those who repair nodes; marks or drains the node; undoes both.
 
   stagewatch act show CASE                   what is proposed, and the proof
   stagewatch act show CASE --as nvsentinel   as HealthEvents of NVSentinel, in JSON
   stagewatch act comment CASE                write it at the node: its comment in Slurm, or an event
   stagewatch act drain CASE                  take the node out
-  stagewatch act undo NODE                   take both back, if they are still ours
+  stagewatch act undo NODE                   undo both, if they are still ours
 
 CASE is a file of the judge, or - for http://JUDGE:9949/api/v1/jobs/ID on standard input.  A node is
-proposed where a verdict blames a rank on it, and an error of the rank's GPU or of the node bears
-witness.  `comment` and `drain` believe the case: take it from the judge, and from nobody else.
+proposed if a verdict blames a rank on it and the rank's GPU or the node has an error of hardware.
+`comment` and `drain` trust the case: use one of your own judge only.
 
 exit status:
   0  it is shown, done or undone

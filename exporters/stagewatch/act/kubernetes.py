@@ -45,7 +45,7 @@ class KubernetesSite:
             if (held := _held(node)) and _seconds(held) > since
         }
 
-    def told(self, proposal: Proposal) -> bool:
+    def was_taken_out(self, proposal: Proposal) -> bool:
         """Whether our condition on its node was set for this job, even if it is cleared now."""
         held = _conditions(self._nodes().get(proposal.node, {})).get(CONDITION, {})
         return tells_of(held.get("message", ""), proposal.job_id)

@@ -1,4 +1,4 @@
-"""The judge's collector that tells the user of a job, in one line, that it hangs, and how it ended.
+"""The judge's collector that sends the owner of a job one line when it hangs, and one at the end.
 
 That is two messages a job at most.  A message is noted before it is sent: a judge that was started
 again sends none twice, and one that cannot be sent is lost.  Of several judges the oldest sends, by
@@ -50,7 +50,8 @@ MESSAGES = counter(
 
 SINCE = gauge(
     "rl_judge_owner_since_timestamp_seconds",
-    "Since when this judge tells owners of jobs; of several, the one with the earliest time does.",
+    "Since when this judge sends lines to the owners of jobs; of several judges, the one with the "
+    "earliest time does.",
 )
 TOLD = gauge(
     "rl_judge_owner_told",
@@ -61,7 +62,7 @@ TOLD = gauge(
 
 @dataclass(frozen=True, slots=True)
 class OwnerOptions:
-    """How owners of jobs are told; nothing is sent unless one of the ways is set."""
+    """How owners of jobs get their lines; nothing is sent unless one of the ways is set."""
 
     mail: str = option(
         "",
@@ -73,7 +74,7 @@ class OwnerOptions:
         ("127.0.0.1", 25), "server that relays it, without TLS or password", parse=address
     )
     webhook_file: Path | None = option(
-        None, "file with the URL of a webhook of Slack or Mattermost, which is told all", parse=path
+        None, "file with the URL of a Slack or Mattermost webhook, which gets all lines", parse=path
     )
     comment: bool = option(
         False, "also write it as the job's comment in Slurm, unless the job has one of its user"
@@ -89,14 +90,14 @@ class OwnerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What its owner has been told about a job."""
+    """The lines that the owner of a job has got."""
 
     user: str
     since: float
     """When it stopped; Unix seconds."""
     gpus: int
     ended: bool = False
-    """Whether the owner has also been told that it is over."""
+    """Whether the owner has also got the line that the trouble is over."""
 
     def cost(self, until: float) -> str:
         """What the trouble has cost."""
@@ -132,7 +133,7 @@ class OwnerCollector(Collector):
 
     def collect(self) -> Samples:
         if self._api is None or not self._send:
-            raise NoData("no way to tell owners is set")
+            raise NoData("no way to send lines to owners is set")
         now = self._clock()
         if look := fresh(self._context, now):
             new, due = self._new(look), self._due(look, now)
@@ -173,7 +174,7 @@ class OwnerCollector(Collector):
                 self._to(key, told, f"Job {key[1]} stands still", line)
 
     def _due(self, look: Look, now: float) -> list[JobKey]:
-        """The jobs whose trouble is over and whose owner must still be told."""
+        """The jobs whose trouble is over and whose owner still lacks the second line."""
         over = [k for k, told in self._told.items() if not told.ended and k not in look.jobs]
         self._over = {key: self._over.get(key, now) for key in over}
         return [key for key, since in self._over.items() if now - since >= OVER_SECONDS]
@@ -211,7 +212,7 @@ class OwnerCollector(Collector):
                 self._counts["sent"] += 1
             except SourceError as error:
                 self._counts["failed"] += 1
-                log.warning("the owner of job %s is not told: %s", printable(key[1], 80), error)
+                log.warning("the owner of job %s gets no line: %s", printable(key[1], 80), error)
 
 
 def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, str]:
@@ -221,7 +222,7 @@ def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, s
 
 
 def _judges(api: Queries) -> list[float]:
-    """When each of the judges that tell owners started."""
+    """When each of the judges that send lines to owners started."""
     return [one.value for one in api.query(SINCE.name)]
 
 
@@ -270,11 +271,11 @@ def _build(options: OwnerOptions, context: JudgeContext) -> OwnerCollector:
     if options.comment:
         ways.append(by_comment(SlurmSite(options.bin_dir).comment_job))
     if ways and context.server is None:
-        raise ConfigError("collector owner asks the server that collector judge is told of")
+        raise ConfigError("collector owner asks the server of collector judge: run both")
     api = PrometheusApi.of(context.server) if ways and context.server else None
     state = StateFile(
         context.options.case_dir / "told.json",
-        lost="an owner may be told again",
+        lost="an owner may get a line again",
         make_directory=True,
     )
     return OwnerCollector(context, api, ways, state, options.next)
@@ -282,7 +283,7 @@ def _build(options: OwnerOptions, context: JudgeContext) -> OwnerCollector:
 
 SPEC = CollectorSpec(
     name="owner",
-    help="tells the user of a job, in one line, that it hangs and how that ended",
+    help="sends the owner of a job one line when it hangs, and one when that has ended",
     interval=5,
     options=OwnerOptions,
     build=_build,

@@ -25,7 +25,7 @@ class Site(Protocol):
     def taken(self, since: float) -> set[str]:
         """The nodes that were taken out by us since a Unix time, and still are."""
 
-    def told(self, proposal: Proposal) -> bool:
+    def was_taken_out(self, proposal: Proposal) -> bool:
         """Whether its node has been taken out for its job by anybody, even if it is back now."""
 
     def out(self, node: str) -> str:

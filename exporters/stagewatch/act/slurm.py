@@ -38,7 +38,7 @@ class SlurmSite:
             if _drained_here(node) and (node.reason_time or 0) > since
         }
 
-    def told(self, proposal: Proposal) -> bool:
+    def was_taken_out(self, proposal: Proposal) -> bool:
         """Whether its node is drained for its job, or was, according to accounting."""
         node = self._nodes().get(proposal.node)
         reasons = [node.reason] if node and _drained_here(node) else []

@@ -14,19 +14,19 @@ files are read, so that 100 GB take as long as 100 KB, and a hostile file can ru
 What is looked for:
   files that metadata name     .metadata of torch.distributed.checkpoint, *.index.json of
                                safetensors and Hugging Face, -00001-of-00004, world_size_8_rank_0,
-                               ranks of DeepSpeed and Megatron by the sizes that they tell
+                               ranks of DeepSpeed and Megatron by the sizes that they state
   files that are cut short     safetensors, torch.save's zips, JSON, pieces of .distcp
   files never written          zeros where a header or a piece must be
-  files of the one before      that this one lacks, or that have less than 80 % of their size where
-                               their header does not tell it
+  files of the one before      that this one lacks, or that have less than 80 % of their size there
+                               if their header does not state it
 
-It does not compare what a tensor holds: a changed byte in the middle of one is not seen.
+It does not read the contents of tensors: it does not see a changed byte there.
 
 exit status:
   0  nothing is wrong with it; there may be doubts
-  1  there is no checkpoint, or no answer: it is not readable, or the deadline was passed
+  1  there is no checkpoint, it cannot be read, or the deadline has passed
   2  an option cannot be used
-  3  it is not whole: what is missing or wrong is listed
+  3  it is not whole; the output lists the missing and damaged files
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from stagewatch.core.words import printable
 
 NOT_WHOLE = 3
 _SHOWN = 20
-"""Faults told in lines of text."""
+"""The most faults in lines of text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +127,7 @@ def _told(path: Path, report: Report) -> dict[str, Any]:
 def _text(told: dict[str, Any]) -> str:
     count = f"{told['files']:,} files, {told['bytes']:,} bytes"
     state = "is whole" if told["whole"] else f"is not whole: {told['lacking']:,} files are wrong"
-    lines = [f"{told['path']} {state} ({count}; {told['checked']:,} tell that they are complete)"]
+    lines = [f"{told['path']} {state} ({count}; {told['checked']:,} say that they are complete)"]
     for fault in told["faults"][:_SHOWN]:
         kind = "is missing" if fault["kind"] == "missing" else "is wrong"
         lines.append(f"  {fault['name']} {kind}: {fault['why']}")

@@ -90,7 +90,7 @@ def _pieces(files: Inventory, name: str) -> Iterator[Fault]:
 
 
 def _hole(files: Inventory, shard: str, places: list[tuple[int, int]]) -> str:
-    """What tells that a piece was never written, though the file is long enough."""
+    """Bytes that show that a piece was never written, though the file is long enough."""
     with files.open(shard) as file:
         for at, length in sorted(places)[:: 1 + len(places) // _ENDS]:
             head = os.pread(file.fileno(), min(length, 32), at)
@@ -130,7 +130,7 @@ _WORLD = re.compile(r"world_size_(\d{1,7})_rank_(\d{1,7})")
 
 
 def counted(files: Inventory) -> Iterator[Fault]:
-    """Names that tell how many there are: `-00001-of-00004`, `world_size_8_rank_0` of verl."""
+    """Names that say how many there are: `-00001-of-00004`, `world_size_8_rank_0` of verl."""
     for pattern, total, first in ((_OF, 2, 1), (_WORLD, 1, 0)):
         sets: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
         for name in files.sizes:
@@ -195,7 +195,7 @@ def _numbers(name: str) -> list[str]:
 
 
 def deepspeed(files: Inventory) -> Iterator[Fault]:
-    """DeepSpeed: a file of model states tells how many ranks have saved."""
+    """DeepSpeed: a file of model states says how many ranks have saved."""
     for name in sorted(files.sizes):
         if re.fullmatch(r"(?:zero_pp_rank_0_)?mp_rank_00_model_states\.pt", _base(name)):
             state = _torch_pickle(files, name)
@@ -210,7 +210,7 @@ def deepspeed(files: Inventory) -> Iterator[Fault]:
 
 
 def megatron(files: Inventory) -> Iterator[Fault]:
-    """Megatron-LM: the arguments in rank 0's file tell the sizes of its two parallel dimensions."""
+    """Megatron-LM: the arguments in rank 0's file give the sizes of its two parallel dimensions."""
     for name in sorted(files.sizes):
         if re.search(r"(?:^|/)mp_rank_00(?:_000)?/model_optim_rng\.pt$", name):
             arguments = _torch_pickle(files, name).get("args")

@@ -31,7 +31,7 @@ _PROBE = 64
 
 
 class Unknown(Exception):
-    """Its format does not tell whether it is whole, or the check has its limits."""
+    """Its format does not say whether it is whole, or the check has its limits."""
 
 
 def safetensors(file: IO[bytes], size: int) -> str | None:
@@ -144,7 +144,7 @@ def json_file(file: IO[bytes], size: int) -> str | None:
 def _length(size: int, told: int) -> str | None:
     if size < told:
         return f"it is cut short: {size:,} of {told:,} bytes"
-    return f"it has {size:,} bytes, and its header tells of {told:,}" if size > told else None
+    return f"it has {size:,} bytes, and its header says {told:,}" if size > told else None
 
 
 def _at(file: IO[bytes], at: int, length: int) -> bytes:

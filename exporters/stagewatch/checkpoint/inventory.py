@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from stagewatch.core.regular import regular
+
 MAX_DEPTH = 6
 MAX_FILES = 200_000
 
@@ -29,14 +31,11 @@ class Inventory:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """One of the files, to be read.  Raises `OSError`, also where it is no regular file now.
-
-        Opening waits for no writer of a pipe.
-        """
-        fd = os.open(self.root / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with os.fdopen(fd, "rb", buffering=0) as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(f"{name} is not a file")
+        """One of the files, to be read.  Raises `OSError`, also where it is no regular file now."""
+        with (
+            regular(self.root / name) as (descriptor, _),
+            os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file,
+        ):
             yield file
 
     def text(self, name: str, most: int) -> str | None:

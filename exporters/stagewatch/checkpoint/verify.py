@@ -37,7 +37,7 @@ class Report:
     lacking: int = 0
     """All faults, also those beyond `MOST_FAULTS`."""
     doubts: list[str] = field(default_factory=list)
-    """What could not be told, or may have its reasons."""
+    """What the check could not decide, or what may have its reasons."""
 
     @property
     def whole(self) -> bool:

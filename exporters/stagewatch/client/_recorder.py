@@ -425,6 +425,7 @@ class Recorder:
 
     def close(self) -> None:
         """Mark the record as closed by its owner, and remove it."""
+        self._words[record.H_CLOSED_AT] = time.clock_gettime_ns(_BOOT)
         self._words[record.H_CLOSED] = 1
         with contextlib.suppress(OSError):
             self.path.unlink()

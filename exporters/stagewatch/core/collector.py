@@ -99,6 +99,7 @@ class Declaration(Generic[Options]):
     interval: float
     options: type[Options]
     page: Page = ""
+    default: bool = True
 
     def built(
         self, build: Callable[[Options, Context_contra], Collector]
@@ -110,6 +111,7 @@ class Declaration(Generic[Options]):
             help=self.help,
             interval=self.interval,
             page=self.page,
+            default=self.default,
             options=self.options,
             build=build,
         )

@@ -12,11 +12,12 @@ import logging
 import math
 import stat
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
-from functools import cache
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from stagewatch.core.files import write_atomically
 from stagewatch.core.words import printable
@@ -107,34 +108,68 @@ def flag(value: Any) -> bool:
     return value
 
 
+Past = Annotated[float, past]
+"""A time in a dataclass that `decode` reads by `past`."""
+
 _READERS: dict[Any, Callable[[Any], Any]] = {int: whole, float: real, str: text, bool: flag}
 
 
 def decode(kind: Any, value: Any) -> Any:
-    """A value of a type, from JSON: a dataclass with all of its fields, an enumeration, a tuple, a
-    `dict` with any content, `T | None`, or what `whole`, `real`, `text` and `flag` read.
+    """A value of a type, from JSON: a dataclass with all of its fields, a named tuple, an
+    enumeration, a tuple, a list, a `Counter`, a `dict`, `T | None`, what is `Annotated` with its
+    reader, or what `whole`, `real`, `text` and `flag` read.
 
     Raises one of `BROKEN`.
     """
     if isinstance(kind, type) and is_dataclass(kind):
         make: Any = kind
         return make(**{name: decode(hint, value[name]) for name, hint in _hints(make).items()})
+    if readers := getattr(kind, "__metadata__", ()):
+        return readers[0](value)
+    if hasattr(kind, "_fields"):
+        pairs = zip(_hints(kind).values(), _of_type(list, value), strict=True)
+        return kind(*(decode(hint, item) for hint, item in pairs))
     first, *others = get_args(kind) or (None,)
-    if get_origin(kind) is tuple:
+    origin: Any = get_origin(kind)
+    if origin is list:
+        return [decode(first, item) for item in _of_type(list, value)]
+    if origin in (dict, Counter):
+        return origin(dict(_items(first, (others or [int])[0], value)))
+    if origin is tuple:
         if type(value) not in (list, tuple) or len(value) > MAX_ITEMS:
             raise ValueError("it is no list, or too long")
         kinds = [first] * len(value) if others == [...] else [first, *others]
         return tuple(decode(one, item) for one, item in zip(kinds, value, strict=True))
-    if get_origin(kind) is dict:
-        if type(value) is not dict:
-            raise ValueError("it is no object")
-        return value
     if first is not None:
         return None if value is None else decode(first, value)
     return _READERS.get(kind, kind)(value)
 
 
-_hints = cache(get_type_hints)
+_hints = cache(partial(get_type_hints, include_extras=True))
+
+
+def _items(key: Any, item: Any, value: Any) -> Iterable[tuple[Any, Any]]:
+    """Those of an object, or of the list of pairs that stands for one whose keys are no texts."""
+    if item is Any:
+        return _of_type(dict, value).items()
+    pairs = value.items() if type(value) is dict else _of_type(list, value)
+    return [(decode(key, one), decode(item, other)) for one, other in pairs]
+
+
+def _of_type(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise ValueError(f"it is no {kind.__name__}")
+    return value
+
+
+def encode(value: Any) -> Any:
+    """JSON out of which `decode` makes the same value."""
+    if is_dataclass(value):
+        return {each.name: encode(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, dict):
+        pairs = [(key, encode(item)) for key, item in value.items()]
+        return dict(pairs) if all(isinstance(key, str) for key in value) else pairs
+    return [encode(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 class StateFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Iterable
 
 _UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
@@ -30,6 +31,18 @@ def duration(seconds: float) -> str:
 def whole(seconds: float) -> str:
     """A duration without tenths, for coarse measurements: `8 s`."""
     return duration(round(seconds) or seconds)
+
+
+def ranges(numbers: Iterable[int], most: int | None = None, between: str = ",") -> str:
+    """`0-3,5` of 0, 1, 2, 3, 5; of more than `most` ranges the first, and `...`."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    shown = ["-".join(map(str, part)) for part in parts[:most]]
+    return between.join([*shown, "..."] if len(parts) > len(shown) else shown)
 
 
 def ended(status: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,28 +14,6 @@ from stagewatch.assets import assets
 from stagewatch.core.errors import StagewatchError
 
 SCRAPE_SECONDS = 2
-
-CONFIG = """\
-global:
-  scrape_interval: {interval}s
-  scrape_timeout: {interval}s
-  evaluation_interval: {interval}s
-rule_files:
-  - {rules}/*.rules.yaml
-scrape_configs:
-  - job_name: stagewatch
-    static_configs:
-"""
-JUDGE = """\
-  - job_name: stagewatch-judge
-    honor_labels: true
-    static_configs:
-      - targets: ["{address}"]
-"""
-TARGET = """\
-      - targets: ["{address}"]
-        labels: {{cluster: demo, node: {node}}}
-"""
 
 
 def prometheus_command(cache: Path) -> list[str]:
@@ -53,16 +32,42 @@ def prometheus_command(cache: Path) -> list[str]:
     )
 
 
-def write_config(directory: Path, targets: Mapping[str, str], judge: str = "") -> Path:
-    """Write a configuration that scrapes agents (node name -> address), and a judge at an address,
-    with the shipped rules."""
-    file = directory / "prometheus.yml"
-    lines = [TARGET.format(address=address, node=node) for node, address in targets.items()]
+def write_config(
+    directory: Path,
+    targets: Mapping[str, str],
+    judge: str = "",
+    *,
+    slurm: str = "",
+    every: int = SCRAPE_SECONDS,
+) -> Path:
+    """Write a configuration that scrapes agents (node name -> address), and a judge and a Slurm
+    agent at an address, every so many seconds, with the rules in `directory/rules`: the shipped
+    ones, if there are none."""
     rules = directory / "rules"
-    shutil.copytree(assets("alerts"), rules, ignore=shutil.ignore_patterns("tests", "runbooks"))
-    lines += [JUDGE.format(address=judge)] if judge else []
-    file.write_text(CONFIG.format(interval=SCRAPE_SECONDS, rules=rules) + "".join(lines))
+    if not rules.exists():
+        shutil.copytree(assets("alerts"), rules, ignore=shutil.ignore_patterns("tests", "runbooks"))
+    jobs = {
+        "stagewatch": [_target(address, node=node) for node, address in targets.items()],
+        "stagewatch-slurm": [_target(slurm)] if slurm else [],
+        "stagewatch-judge": [{"targets": [judge]}] if judge else [],
+    }
+    intervals = ("scrape_interval", "scrape_timeout", "evaluation_interval")
+    config = {
+        "global": dict.fromkeys(intervals, f"{every}s"),
+        "rule_files": [f"{rules}/*.rules.yaml"],
+        "scrape_configs": [
+            {"job_name": job, "honor_labels": job == "stagewatch-judge", "static_configs": those}
+            for job, those in jobs.items()
+            if those
+        ],
+    }
+    file = directory / "prometheus.yml"
+    file.write_text(json.dumps(config, indent=2))  # YAML includes JSON
     return file
+
+
+def _target(address: str, **labels: str) -> dict[str, object]:
+    return {"targets": [address], "labels": {"cluster": "demo", **labels}}
 
 
 def arguments(command: list[str], config: Path, port: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from stagewatch.core.config import number, option, path
 from stagewatch.core.errors import StagewatchError
+from stagewatch.demo.stack import Stack
 
 SYNC_STALL = "sync-stall"
 
@@ -44,6 +46,12 @@ class Progress:
         """Print a line."""
         self._show(f"  {text}\n")
 
+    def begun(self, stack: Stack) -> None:
+        """Say where everything is."""
+        self.say(f"Prometheus   {stack.url}")
+        for node, address in stack.agents.items():
+            self.say(f"{node}       http://{address}/")
+
     def wait_until(
         self, condition: Callable[[], bool], limit: float, problem: str, pause: float = 0.25
     ) -> None:
@@ -59,6 +67,13 @@ class Progress:
     def _show(self, text: str) -> None:
         start = "\r\033[K" if sys.stdout.isatty() else ""
         print(f"{start}[{time.monotonic() - self._started:5.1f} s]{text}", end="", flush=True)
+
+
+def keep(*commands: str) -> None:
+    """Say which commands are worth a try, and leave everything running until a signal."""
+    print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
+    print("\n".join(f"  {command}" for command in commands), flush=True)
+    signal.pause()
 
 
 def own_command() -> str:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Literal, TypeVar
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
+from stagewatch.demo import waiting
 from stagewatch.demo.prometheus import (
+    SCRAPE_SECONDS,
     arguments,
     judge_command,
     prometheus_command,
@@ -22,6 +27,9 @@ from stagewatch.demo.prometheus import (
 )
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.prometheus.api import PrometheusApi
+
+S = TypeVar("S", bound="Stack")
+T = TypeVar("T")
 
 JANITOR = 'cat; for _ in $(seq 300); do rm -rf "$0" && break; sleep 0.1; done'
 """Removes a directory once its input ends, which comes when the demo ends in whatever way; also one
@@ -31,8 +39,13 @@ to which processes still write as they end."""
 class Stack:
     """Agents of some nodes, a Prometheus, and the judge of its jobs.
 
-    `stop` also ends what was started as one of its `children` and removes its `directory`.
+    Leaving the context, or `stop`, also ends what was started as one of its `children` and removes
+    its `directory`.
     """
+
+    scrape_seconds = SCRAPE_SECONDS
+    slurm_agent = ""
+    """The address of a Slurm agent that is scraped, too."""
 
     def __init__(self, *, cache: Path, nodes: Sequence[str]) -> None:
         self._prometheus = prometheus_command(cache)  # first: without it nothing is begun
@@ -40,6 +53,9 @@ class Stack:
         self.nodes = tuple(nodes)
         self.agents: dict[str, str] = {}
         """Address of each agent."""
+        self.services: dict[str, subprocess.Popen[bytes]] = {}
+        """Agents by their node, `prometheus` and `judge`: all that should not end by itself."""
+        self.service_environ: Mapping[str, str] = os.environ
         self.children = Children()
         self._janitor = subprocess.Popen(
             ["sh", "-c", JANITOR, self.directory],
@@ -52,34 +68,70 @@ class Stack:
             for directory in (self.record_dir(node), self.fault_dir(node)):
                 directory.mkdir(parents=True)
 
+    def __enter__(self: S) -> S:
+        try:
+            self.begin()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def begin(self) -> None:
+        """What entering the context starts: nothing, unless a subclass does."""
+
+    def start_service(self, name: str, *command: str) -> None:
+        """Start a process that should not end by itself, its output in NAME.log."""
+        log = self.directory / f"{name}.log"
+        self.services[name] = self.children.start(command, log=log, environ=self.service_environ)
+
     def start_agent(self, node: str, *flags: str, around: Sequence[str] = ()) -> None:
-        """Start a node's agent; `around` is a command that runs it."""
-        address = f"127.0.0.1:{free_port()}"
-        command = [sys.executable, "-m", "stagewatch.cli", "node", "--listen", address]
-        command += ["--node-name", node]
-        command += ["--record-dir", str(self.record_dir(node))]
-        command += ["--fault-dir", str(self.fault_dir(node))]
-        command += ["--no-ranks-by-environment"]  # those would be of all nodes, and of others' jobs
-        command += _kept_in(self.directory / node)
-        self.children.start([*around, *command, *flags], log=self.directory / f"{node}.log")
-        self.agents[node] = address
+        """Start a node's agent, anew at the same address; `around` is a command that runs it."""
+        address = self.agents.setdefault(node, f"127.0.0.1:{free_port()}")
+        self.start_service(
+            node,
+            *(*around, sys.executable, "-m", "stagewatch.cli", "node", "--listen", address),
+            *("--node-name", node, "--record-dir", str(self.record_dir(node))),
+            *("--fault-dir", str(self.fault_dir(node))),
+            "--no-ranks-by-environment",  # those would be of all nodes, and of others' jobs
+            *(*_kept_in(self.directory / node), *flags),
+        )
 
     def start_prometheus(self) -> PrometheusApi:
         """Start Prometheus over the agents, and the judge over it; wait until it answers."""
         self.judge = f"127.0.0.1:{free_port()}"
-        config = write_config(self.directory, self.agents, self.judge)
+        config = write_config(
+            self.directory,
+            self.agents,
+            self.judge,
+            slurm=self.slurm_agent,
+            every=self.scrape_seconds,
+        )
         port = free_port()
-        self.children.start(
-            arguments(self._prometheus, config, port), log=self.directory / "prometheus.log"
-        )
+        self.start_service("prometheus", *arguments(self._prometheus, config, port))
         self.url = f"http://127.0.0.1:{port}"
-        self.children.start(
-            judge_command(self.judge, self.url, self.directory), log=self.directory / "judge.log"
-        )
-        api = PrometheusApi(self.url)
-        if not wait_for(api.ready, 60):
-            raise StagewatchError(f"Prometheus did not start: {self._last_line('prometheus.log')}")
+        self.start_service("judge", *judge_command(self.judge, self.url, self.directory))
+        api = PrometheusApi(self.url, timeout=60)
+        self.wait(api.ready, "Prometheus to answer")
         return api
+
+    def wait(
+        self, condition: Callable[[], T | Literal[False] | None], what: str, limit: float = 240.0
+    ) -> T:
+        """The condition's first true value.
+
+        Raises `StagewatchError` where a service has ended, and after `limit` seconds.
+        """
+
+        def asked() -> T | Literal[False] | None:
+            for name, process in self.services.items():
+                if process.poll() is not None:
+                    raise StagewatchError(f"{name} has ended: {self._last_words(name)}")
+            return condition()
+
+        return waiting.wait_for(asked, what, limit, pause=0.25)
 
     def mark(self, marker: Marker) -> None:
         """Write or replace a fault's marker on every node."""
@@ -111,9 +163,9 @@ class Stack:
             self._janitor.stdin.close()
         self._janitor.wait()
 
-    def _last_line(self, log: str) -> str:
-        with contextlib.suppress(OSError, IndexError):
-            return (self.directory / log).read_text(errors="replace").splitlines()[-1]
+    def _last_words(self, name: str) -> str:
+        with contextlib.suppress(OSError):
+            return (self.directory / f"{name}.log").read_text(errors="replace")[-1000:].strip()
         return "it wrote nothing"
 
 
@@ -136,12 +188,27 @@ def only(wanted: Collection[str]) -> list[str]:
     return [f"--no-collector.{name.replace('_', '-')}.enabled" for name in unwanted]
 
 
+def free_ports(count: int) -> list[int]:
+    """TCP ports that nothing listens on.
+
+    They lie below those that the kernel gives to connections: a daemon that is killed must find its
+    port free when it is started again.
+    """
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        while len(found) < count:
+            each = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                port = random.randrange(10_000, below) if below > 11_000 else 0  # noqa: S311
+                each.bind(("", port))
+                found.append(each.getsockname()[1])
+        return found
+
+
 def free_port() -> int:
-    """A port that nothing listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One of them."""
+    return free_ports(1)[0]
 
 
 def wait_for(condition: Callable[[], object], seconds: float, pause: float = 0.25) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import stagewatch
 from stagewatch.demo.job import SKEW_SECONDS, start_rank
 from stagewatch.demo.rank import Board
-from stagewatch.demo.scenario import DemoOptions, Progress, own_command
+from stagewatch.demo.scenario import DemoOptions, Progress, keep, own_command
 from stagewatch.demo.stack import Stack
 from stagewatch.faults.markers import Marker
 from stagewatch.prometheus.api import Alert, PrometheusApi
@@ -72,12 +71,6 @@ class DemoCluster(Stack):
         )
         return now
 
-    def __enter__(self) -> DemoCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def _start_rank(self, rank: int) -> None:
         environ = os.environ | {
             "STAGEWATCH_DIR": str(self.record_dir(_node(rank))),
@@ -102,24 +95,23 @@ def play(options: DemoOptions) -> int:
     with DemoCluster(cache=options.cache) as cluster:
         show.say(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
         api = cluster.start()
-        show.say(f"Prometheus   {cluster.url}")
-        for node, address in cluster.agents.items():
-            show.say(f"{node}       http://{address}/")
+        show.begun(cluster)
         show.say("training; the rules learn how long a step may take")
         show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules did not learn a budget")
         steps = options.baseline_steps
         show.wait_until(lambda: cluster.steps() >= steps, 120 + 4 * steps, f"not {steps} steps")
         injected = cluster.inject_stall()
-        show.say(f"step {cluster.steps()}, and time is up: one rank, its clock ahead, leaves first")
+        show.say(
+            f"step {cluster.steps()}: one rank leaves the loop early, since its clock is ahead"
+        )
         fired = _watch(api, show, injected)
         named = _report(cluster, fired)
         if options.keep:
-            print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
-            for node in NODES:
-                print(f"  {own_command()} inspect {cluster.options(node)['inspect']}")
             inject = "fault inject process-stop --target 540:5 --for 30s"
-            print(f"  {own_command()} {inject} {cluster.options(_node(5))['fault']}", flush=True)
-            signal.pause()
+            keep(
+                *(f"{own_command()} inspect {cluster.options(one)['inspect']}" for one in NODES),
+                f"{own_command()} {inject} {cluster.options(_node(5))['fault']}",
+            )
         api.close()
     return 0 if named else 1
 
@@ -147,7 +139,7 @@ def _report(cluster: DemoCluster, fired: dict[str, tuple[float, Alert]]) -> bool
     rank, node, pid = cluster.early, _node(cluster.early), cluster.ranks[cluster.early].pid
     labels = fired[EXPECTED][1].labels
     named = (labels["rank"], labels["node"], labels["pid"]) == (str(rank), node, str(pid))
-    print("\nAlert              fired after the end of the job's time")
+    print("\nAlert              fired after the rank left")
     for name, (after, _) in sorted(fired.items(), key=lambda item: item[1][0]):
         print(f"{name:<18} {after:5.1f} s")
     print(

@@ -52,7 +52,7 @@ _WORDS = {
     Death.NODE: "a node failed",
     Death.CODE: "the program failed",
     Death.USER: "ended by its user, or by what it was given",
-    Death.UNKNOWN: "nothing tells why",
+    Death.UNKNOWN: "nothing says why",
 }
 
 
@@ -64,7 +64,7 @@ class Kind(IntEnum):
     HELPER = 1
     """The death of a process that is no rank: of a data loader's worker, of a server."""
     LEFT = 2
-    """A rank that ended well while others went on."""
+    """A rank that ended by itself while others went on."""
     WAITED = 3
     """A wait for others that timed out."""
     ECHO = 4
@@ -86,7 +86,7 @@ class Cause:
     what: str
     death: Death = Death.CODE
     sure: bool = True
-    """Whether it tells the class, and not only makes it likely."""
+    """Whether it proves the class, and does not only make it likely."""
     rank: int | None = None
     node: str = ""
     place: str = ""
@@ -130,7 +130,7 @@ def _own(ordered: Iterable[Cause]) -> Cause | None:
 
 
 def _told(likely: Cause, ordered: Iterable[Cause]) -> Cause:
-    """What is only likely, with the class that the kernel or Slurm is sure of, if they told."""
+    """A likely cause, with the class of the kernel or Slurm if they are sure of one."""
     for other in ordered:
         if other.kind is Kind.OWN and other.sure and other.death not in (Death.CODE, Death.USER):
             told = replace(likely, death=other.death, sure=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.regular import regular
 from stagewatch.core.words import printable
 from stagewatch.died.causes import Cause, Death, Kind
 from stagewatch.died.lines import WORDS, Meaning, of_exception, of_line
@@ -36,7 +36,7 @@ TOLD = 500
 """Most characters of a line that are shown."""
 
 _FINAL = {Death.TIME_LIMIT, Death.PREEMPTION, Death.NODE}
-"""Those that come true a while after they have been told."""
+"""Causes that are reported before they happen."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]{0,200}\x07")
 _PREFIX = re.compile(
@@ -92,7 +92,7 @@ class _Found:
     """Marks of progress of its stream before it."""
     plain: bool
     told_below: bool = False
-    """A later line tells more of it."""
+    """A later line says more about it."""
 
     @property
     def survived(self) -> bool:
@@ -119,20 +119,11 @@ class Log:
 
 def read(path: Path, since: int = 0) -> Log:
     """What a file says from a place on.  Raises `StagewatchError` where it cannot be read."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
-        descriptor = os.open(path, flags)
+        with regular(path) as (descriptor, status):
+            return _Reader(path).read(descriptor, since, status.st_size)
     except OSError as error:
         raise StagewatchError(f"{path}: {error.strerror}") from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise StagewatchError(f"{path}: no regular file")
-        return _Reader(path).read(descriptor, since, status.st_size)
-    except OSError as error:
-        raise StagewatchError(f"{path}: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
 
 
 def of_lines(name: str, lines: Iterable[str]) -> Log:
@@ -153,7 +144,7 @@ def together(logs: Sequence[Log]) -> list[Cause]:
 
 
 def came_last(logs: Sequence[Log]) -> list[int]:
-    """The ranks that the others have waited for, as far as the logs tell."""
+    """The ranks that the others have waited for, as far as the logs say."""
     waited: dict[int, int] = {}
     for log in logs:
         waited |= log.waited
@@ -291,7 +282,8 @@ class _Reader:
         self._found.append(stream.last)
 
     def _follows(self, means: Meaning, stream: _Stream) -> bool:
-        """Whether an exception follows from the last of its rank; else it tells more of it."""
+        """Whether an exception follows from the last one of its rank; otherwise it says more about
+        it."""
         last = stream.last
         if last is None:
             return False

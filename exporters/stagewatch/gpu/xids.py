@@ -17,6 +17,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
+from stagewatch.core.state_file import Past
+
 WINDOW_SECONDS = 10.0
 """Largest time between two reports of the same error."""
 
@@ -73,7 +75,7 @@ class Seen:
     xid: int
     severity: str
     count: int = 0
-    last: float = 0.0
+    last: Past = 0.0
     """Unix time, seconds."""
 
 

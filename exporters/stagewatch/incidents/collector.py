@@ -53,8 +53,8 @@ log = logging.getLogger(__name__)
 APART_SECONDS = 3.0
 """Between the two looks at a rank's stack."""
 PAUSES_SECONDS = (10.0, 20.0, 40.0, 80.0)
-"""Between the times that the stacks of a job are taken while it stands still: what a rank was in
-most of the time tells more than where it happened to be once."""
+"""Seconds between two looks at the stacks of a job that stands still: the place where a rank was
+most of the time says more than the place where it was once."""
 ANEW_SECONDS = 600.0
 """Before the stacks of a job that hangs again are taken anew."""
 MAX_JOBS = 8
@@ -86,11 +86,13 @@ FRAME = gauge(
     "hang: file, line and function.",
     (*RANK_LABELS, "frame"),
 )
+_WHOM = ("for_role", "for_rank", "process", "address", "through", "machine")
 WAITS = gauge(
     "rl_rank_waits_for",
     "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
-    "rank, a process that is none, or an address; with none of these it waits for nobody.",
-    (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address", "through"),
+    "rank, a process that is none, or an address; with none of these it waits for nobody. A "
+    "process is the same for nodes on one machine.",
+    (*RANK_LABELS, "how", *_WHOM),
 )
 NCCL = gauge(
     "rl_rank_nccl_operation",
@@ -112,9 +114,10 @@ TRANSFER = gauge(
 )
 CONNECTION = gauge(
     "rl_rank_connection_info",
-    "1 for each connection to another node of a rank in no collective, once its job seems to hang: "
-    "`rl_rank_waits_for` of the other node has the same address.",
-    (*RANK_LABELS, "address"),
+    "1 for each connection to another node of a rank in no collective, or of a process that ranks "
+    "of this node wait for, once the job seems to hang: `rl_rank_waits_for` of the other node has "
+    "the same address, and waits for this rank, or for what that process waits for.",
+    (*RANK_LABELS, *_WHOM),
 )
 
 
@@ -143,7 +146,7 @@ class _Watched:
     nccl: ByProcess = field(default_factory=dict)
     """What communicators had open at the first of two looks."""
     incident: Incident | None = None
-    """What was kept of it, once it was looked at twice."""
+    """The state that was kept, once it was looked at twice."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
     """Those that are left."""
 
@@ -177,7 +180,7 @@ class _Question:
     job_id: str
     ranks: Sequence[Rank]
     ray: RayTold | None = None
-    """What Ray has told meanwhile."""
+    """The answer of Ray."""
     gone: Mapping[RankKey, Gone] = field(default_factory=dict)
     """The servers that its ranks called and that have ended."""
 
@@ -208,7 +211,9 @@ class IncidentsCollector(Collector):
         self._servers = servers
         self._asked: _Question | None = None
         self._observer = Observer(proc, device=device)
-        self._departures = Departures(directory.departures, proc.boot_id())
+        boot_id = proc.boot_id()
+        self._machine = boot_id[:8]
+        self._departures = Departures(directory.departures, boot_id)
         self._directory = directory
         self._taker = taker
         self._findings = findings or Findings()
@@ -272,7 +277,7 @@ class IncidentsCollector(Collector):
             if incident is not None and incident.current(mine, now):
                 hanging.append(job_id)
                 if len(hanging) <= MAX_JOBS:
-                    _show(out, incident, mine)
+                    _show(out, incident, mine, self._machine)
             else:
                 self._begin([rank for rank in ranks if rank.job_id == job_id], mine, now)
         self._watched = {job: self._watched[job] for job in hanging if job in self._watched}
@@ -407,7 +412,7 @@ class IncidentsCollector(Collector):
         facts: Sequence[RankFacts],
         ray: RayTold | None = None,
     ) -> None:
-        """Begin to look at what ranks wait for; of those in a collective their programs tell."""
+        """Begin to look at what ranks wait for; for collectives their programs say it."""
         if self._asked is None:
             self._waits.ask(
                 [rank.pid for rank in ranks if rank.pid],
@@ -428,8 +433,8 @@ class IncidentsCollector(Collector):
         }
 
     def _note_waits(self, suspected: Collection[str]) -> None:
-        """Add to an incident what the kernel has shown; of whom it shows nothing now, who has not
-        moved, what it showed before still holds."""
+        """Add the kernel's answer to an incident. If it shows nothing now for a rank that has not
+        moved, the earlier answer still holds."""
         asked = self._asked
         if asked is None or self._begun is not None or (waiting := self._waits.answer()) is None:
             return
@@ -438,7 +443,7 @@ class IncidentsCollector(Collector):
         incident = self._latest.get(asked.job_id)
         if incident is not None and asked.job_id in suspected:
             waits = kernel_waits(waiting, asked.ranks, self._proc, asked.ray, asked.gone)
-            ends = far_ends(waiting, asked.ranks)
+            ends = far_ends(waiting, asked.ranks, self._proc)
             ranks = tuple(
                 replace(
                     one,
@@ -461,7 +466,7 @@ def _latest(before: tuple[KernelWait, ...], now: tuple[KernelWait, ...]) -> tupl
     return now if now and (NOTHING not in now or not before) else before
 
 
-def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
+def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts], machine: str) -> None:
     for rank in ranks:
         seen = incident.witness(rank)
         found = seen.stack
@@ -471,17 +476,21 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
         if found.frame:
             out.add(FRAME, 1, *key, found.frame)
         for wait in seen.waits:
-            number = "" if wait.rank is None else wait.rank
-            ends = wait.process, wait.address, wait.through
-            out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
+            out.add(WAITS, 1, *key, wait.how, *_whom(wait, machine))
         for one in seen.nccl:
             told = one.name, one.member, one.members, one.op, one.size, one.state, one.witness
             out.add(NCCL, one.sequence, *key, one.id, *told)
             for transfer in one.transfers:
                 mine = transfer.waits, transfer.peer, transfer.network
                 out.add(TRANSFER, 1, *key, one.id, *mine)
-        for address in seen.ends:
-            out.add(CONNECTION, 1, *key, address)
+        for wait in seen.ends:
+            out.add(CONNECTION, 1, *key, *_whom(wait, machine))
+
+
+def _whom(wait: KernelWait, machine: str) -> tuple[str, ...]:
+    number = "" if wait.rank is None else str(wait.rank)
+    where = machine if wait.process or wait.through else ""
+    return wait.role, number, wait.process, wait.address, wait.through, where
 
 
 SPEC = Declaration(

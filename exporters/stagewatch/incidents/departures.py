@@ -101,7 +101,7 @@ class Departures:
         return _facts_of(self._left.values(), ranks, self._clock())
 
     def _keep(self) -> None:
-        """Write the file, which tells no more than the records told everybody."""
+        """Write the file; it holds nothing that the records did not show to everybody."""
         if self._file is None:
             return
         left = [asdict(departure) for departure in self._left.values()]

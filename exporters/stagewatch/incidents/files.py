@@ -53,8 +53,8 @@ class Witness:
     """As `stagewatch inspect --json` has them."""
     waits: tuple[KernelWait, ...] = ()
     """What the kernel shows it to wait for."""
-    ends: tuple[str, ...] = ()
-    """Its connections to other nodes."""
+    ends: tuple[KernelWait, ...] = ()
+    """Who holds connections of this node to other nodes, which may wait for them."""
     nccl: tuple[Communicator, ...] = ()
     """What its communicators have open, and have not moved in."""
 
@@ -70,7 +70,7 @@ class Incident:
     """The verdicts on its roles."""
     ranks: tuple[Witness, ...]
     libraries: tuple[str, ...] = ()
-    """What PyTorch's flight recorder and NCCL's RAS tell, one fact a line."""
+    """What PyTorch's flight recorder and NCCL's RAS say, one fact a line."""
 
     def witness(self, rank: RankFacts) -> Witness:
         """What is known of a rank that is still the same process; nothing of any other."""
@@ -92,7 +92,7 @@ class IncidentDirectory:
 
     @property
     def departures(self) -> Path:
-        """The file beside them that tells which ranks have left lately."""
+        """The file beside them that lists the ranks that have left lately."""
         return self._path / NAME
 
     def load(self) -> dict[str, Incident]:

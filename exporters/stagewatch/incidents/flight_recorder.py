@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from stagewatch.ranks.nccl.layout import BEGUN, FLIGHT_RECORDER, IDLE, LAUNCHED, Communicator
 
 MAX_BYTES = 32 << 20
-"""Of a dump."""
+"""Bytes of a dump."""
 MAX_GROUPS = 64
 MAX_NUMBER = 1 << 53
 MAX_TOLD = 8
@@ -40,13 +40,13 @@ class Position:
     states: dict[int, str] = field(default_factory=dict)
     """PyTorch's words: scheduled, started, completed."""
     elements: dict[int, int] = field(default_factory=dict)
-    """Of the tensors, where all members must have as many."""
+    """Elements of the tensors, if all members must have equally many."""
     described: str = ""
-    """As the client names it."""
+    """The group's name in the client."""
 
 
 def trigger(pipe: str, uid: int) -> None:
-    """Ask for a dump.  Raises `OSError` where that is no pipe of this user, or nobody listens."""
+    """Ask for a dump. Raises `OSError` if that is not a pipe of this user, or nobody listens."""
     with _Pinned(pipe, uid, stat.S_ISFIFO) as path:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         try:
@@ -56,7 +56,7 @@ def trigger(pipe: str, uid: int) -> None:
 
 
 def version(dump: str) -> list[int] | None:
-    """What changes once the dump is written anew."""
+    """A value that changes once the dump is written again."""
     try:
         status = os.lstat(dump)
     except OSError:
@@ -65,10 +65,7 @@ def version(dump: str) -> list[int] | None:
 
 
 def load(dump: str, uid: int) -> Any:
-    """The content of a dump, of builtin types alone.
-
-    Raises `OSError` where it is no file of this user, and anything where it is damaged.
-    """
+    """The content of a dump, of builtin types alone."""
     with _Pinned(dump, uid, stat.S_ISREG) as path, Path(path).open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:

@@ -6,6 +6,7 @@ of a rank waits for that rank, and a rank that waits for its own loader waits fo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,11 +21,13 @@ from stagewatch.ranks.waits.model import Kind, Mode, State, Wait, Waiting
 from stagewatch.ranks.waits.naming import called
 
 MAX_WAITS = 16
-"""Told of one rank."""
+"""The most waits of one rank."""
 MAX_ANCESTORS = 16
+MAX_ENDS = 256
+"""Far ends told by one rank."""
 
 NOTHING = KernelWait("")
-"""The kernel shows nothing of whom a rank waits for."""
+"""The kernel does not show whom a rank waits for."""
 _IN = {
     Kind.PIPE: "a read of a pipe",
     Kind.UNIX: "a receive from a socket",
@@ -45,7 +48,7 @@ _OUT = {
 _IN_VAIN = "a connection that nobody accepts"
 NO_SERVERS: Mapping[RankKey, Gone] = MappingProxyType({})
 _BUSY = (State.RUNNING, State.STOPPED, State.STORAGE, State.GONE, State.ZOMBIE)
-"""A process that asks for nothing."""
+"""A process that calls nobody."""
 _STUCK = (State.INWARD, State.STORAGE)
 """A process that does not go on by itself.  One that sleeps may be about to look again."""
 
@@ -58,7 +61,7 @@ class Awaited:
     """Of the process on this node that runs it; 0: none does."""
     task: str
     who: str
-    """Who is to do it, in words."""
+    """Who should run it, in words."""
 
 
 def kernel_waits(
@@ -83,13 +86,22 @@ def kernel_waits(
     return found if ray is None else found | dict(job.in_ray(found, ray))
 
 
-def far_ends(waiting: Waiting, ranks: Iterable[Rank]) -> dict[RankKey, tuple[str, ...]]:
-    """The connections of ranks to other nodes, as a `KernelWait` of those nodes names them."""
-    by_pid = {rank.pid: rank.key for rank in ranks}
-    found: dict[RankKey, tuple[str, ...]] = {}
-    for one in waiting.connections:
-        for key in {by_pid[pid] for pid in one.owners if pid in by_pid}:
-            found[key] = (*found.get(key, ()), f"{one.local} from {one.remote}")
+def far_ends(
+    waiting: Waiting, ranks: Iterable[Rank], proc: Procfs
+) -> dict[RankKey, tuple[KernelWait, ...]]:
+    """Whom a rank of another node waits for that waits for a connection of this node, by the
+    connection's address there: the rank that holds it, or what a process that holds it waits for.
+    """
+    job = _Job(waiting, ranks, proc, NO_SERVERS)
+    found: defaultdict[RankKey, tuple[KernelWait, ...]] = defaultdict(tuple)
+    for one in waiting.connections if job.ranks else ():
+        for pid in one.owners:
+            rank = job.ranks.get(pid)
+            key = (rank or next(iter(job.ranks.values()))).key
+            address = f"{one.local} from {one.remote}"
+            held = [KernelWait("", rank.role, rank.rank)] if rank else job.behind(pid)
+            room = MAX_ENDS - len(found[key])
+            found[key] += tuple(replace(wait, address=address) for wait in held[:room])
     return found
 
 
@@ -109,15 +121,26 @@ class _Job:
         self._gone = gone
 
     def waits(self, rank: Rank) -> tuple[KernelWait, ...]:
-        """Whom a rank waits for, with what it is in itself."""
+        """Whom a rank waits for, and in which call."""
+        found = self._follow(rank.pid, "", rank)
+        # A helper that does not go on counts where nobody else is waited for.
+        outward = [wait for wait in found if not wait.nobody]
+        return tuple(outward or found)[:MAX_WAITS]
+
+    def behind(self, pid: int) -> list[KernelWait]:
+        """Whom a client of a process on this node, which is no rank, waits for."""
+        return [wait for wait in self._follow(pid, _IN[Kind.TCP], None) if not wait.address]
+
+    def _follow(self, first: int, first_how: str, rank: Rank | None) -> list[KernelWait]:
+        """Whom a process waits for; `rank`: the rank that asks, if it is on this node."""
         found: dict[KernelWait, None] = {}
-        todo = [(rank.pid, "")]
-        seen = {rank.pid}
+        todo = [(first, first_how)]
+        seen = {first}
         while todo:
             pid, how = todo.pop()
             waits = waits_of(self._waiting, pid)
             unclear = any(_unclear(wait) for wait in waits)
-            if (unclear or not waits) and (ended := self._ended(rank, pid)):
+            if rank and (unclear or not waits) and (ended := self._ended(rank, pid)):
                 found |= {KernelWait(how or _IN_VAIN, process=name): None for name in ended}
                 continue
             if unclear:
@@ -132,19 +155,17 @@ class _Job:
                 for target in set(wait.targets) - seen:
                     seen.add(target)
                     other = self._owner(target)
-                    if other is None or other is rank:
+                    if other in (None, rank):
                         todo.append((target, mine))
                     else:
                         found[KernelWait(mine, other.role, other.rank)] = None
-        # A helper that does not go on counts where nobody else is waited for.
-        outward = [wait for wait in found if not wait.nobody]
-        return tuple(outward or found)[:MAX_WAITS]
+        return list(found)
 
     def in_ray(
         self, kernel: Mapping[RankKey, tuple[KernelWait, ...]], ray: Mapping[int, Sequence[Awaited]]
     ) -> Iterator[tuple[RankKey, tuple[KernelWait, ...]]]:
-        """Whom ranks wait for that Ray runs: whoever does their tasks counts; who runs no task
-        waits for the next one, which is no fault of its own."""
+        """Whom ranks of a Ray job wait for: those that run their tasks. A rank without a task waits
+        for the next one, which is not its fault."""
         for pid, rank in self.ranks.items():
             if found := [wait for one in ray.get(pid, ()) if (wait := self._task(rank, one))]:
                 yield rank.key, tuple(dict.fromkeys(found))
@@ -161,21 +182,21 @@ class _Job:
         return None if owner is rank else KernelWait(how, owner.role, owner.rank)
 
     def _ended(self, rank: Rank, pid: int) -> tuple[str, ...]:
-        """The servers that have ended of a process that waits for nobody else: of a rank's, those
-        that its servers called, too."""
+        """The ended servers of a process that waits for nobody else; for a rank also the servers
+        that its servers called."""
         process, gone = self._waiting.processes.get(pid), self._gone.get(rank.key, {})
         if process is None or process.state in _BUSY:
             return ()
         mine = gone.values() if self._owner(pid) is rank else (gone.get(pid, ()),)
         return tuple(name for names in mine for name in names)
 
-    def _end(self, rank: Rank, pid: int, how: str) -> Iterator[KernelWait]:
-        """What is told of a process that waits for nobody: the rank or a helper of its own only if
-        it cannot go on."""
+    def _end(self, rank: Rank | None, pid: int, how: str) -> Iterator[KernelWait]:
+        """What is said about a process that waits for nobody; about the rank or a helper of it only
+        if it cannot go on."""
         process = self._waiting.processes.get(pid)
         if process is None or process.state in (State.GONE, State.UNKNOWN):
             return
-        if pid != rank.pid and self._owner(pid) is not rank:
+        if rank is None or (pid != rank.pid and self._owner(pid) is not rank):
             name = called(process.arguments or process.command, process.pid, process.job)
             requests = [one for one in self._waiting.of(pid) if one.mode is Mode.ANYBODY]
             if requests and how in _OUT.values():
@@ -184,14 +205,18 @@ class _Job:
             for other in self._clients(requests):
                 if other is not rank:
                     yield KernelWait(how, other.role, other.rank, through=name)
+            for one in self._waiting.connections if requests else ():
+                if one.accepted and pid in one.owners:
+                    address = f"{one.remote} from {one.local}"
+                    yield KernelWait(how, address=address, through=name)
         elif process.state is State.WAITING:  # a server that has not answered
             yield KernelWait(how or "an answer that it owes")
         elif process.state in _STUCK:
             yield KernelWait(how or _in(process.state))
 
     def _clients(self, requests: Iterable[Wait]) -> Iterator[Rank]:
-        """The ranks that are connected to a server which waits for requests.  As a queue or a store
-        it may wait for one of them to bring what another has asked for."""
+        """The ranks that are connected to a server which waits for requests. If it is a queue or a
+        store, it may wait for one of them to bring what another has asked for."""
         for client in sorted({client for wait in requests for client in wait.targets}):
             if (owner := self._owner(client)) is not None:
                 yield owner
@@ -221,7 +246,7 @@ def _counts(waiting: Waiting, wait: Wait) -> bool:
 
 
 def _unclear(wait: Wait) -> bool:
-    """Whether nobody can tell from it whom the process waits for."""
+    """Whether it does not show whom the process waits for."""
     return wait.unseen or wait.idle or wait.kind in (Kind.DEVICE, Kind.OTHER)
 
 
@@ -230,7 +255,7 @@ def _in(state: State) -> str:
 
 
 def _how(wait: Wait) -> str:
-    """What a wait is, as what others wait in."""
+    """A wait, in the words for what a rank waits in."""
     if wait.mode is Mode.ANYBODY:
         return _IN[Kind.ACCEPT]
     words = _OUT if wait.writes else _IN

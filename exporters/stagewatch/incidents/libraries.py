@@ -23,6 +23,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.core.state_file import BROKEN, whole
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
+from stagewatch.host.procfs import variables
 from stagewatch.incidents.files import communicator
 from stagewatch.incidents.kernel_waits import Awaited
 from stagewatch.incidents.nccl_ras import DEADLINE_SECONDS
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 MAX_LINES = 32
 MAX_LINE = 300
 MAX_CALLS = 16
-"""Told of one process."""
+"""The most calls of one process that are reported."""
 VARIABLES = (
     "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
     "TORCH_FR_DUMP_TEMP_FILE",
@@ -50,26 +51,26 @@ VARIABLES = (
     "RAY_API_SERVER_ADDRESS",
     "RAY_AUTH_TOKEN",
 )
-"""What a process was started with; what it has set since is not seen."""
+"""The environment a process was started with; later changes are unknown."""
 
 _CHILD = Child("stagewatch.incidents.libraries_child")
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What both tell: one fact a line, and what each process has open."""
+    """What RAS and the flight recorders say: one fact a line, and what each process has open."""
 
     lines: Sequence[str] = ()
     calls: ByProcess = field(default_factory=dict)
 
 
 RayTold = Mapping[int, Sequence[Awaited]]
-"""Whom processes that run a task of Ray wait for; empty where Ray does not tell."""
+"""By process that runs a task of Ray: whom it waits for; empty if Ray does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked(Told):
-    """What RAS has told, and whose flight recorder can be read."""
+    """The answer of RAS, and the ranks whose flight recorder can be read."""
 
     dumps: Sequence[Mapping[str, Any]] = field(default=())
     ray: RayTold | None = None
@@ -111,7 +112,7 @@ class Libraries:
         return Asked(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"], ray)
 
     def read(self, asked: Asked) -> Told:
-        """What both tell, once the dumps have had time to be written."""
+        """The answers of both, once the dumps have had time to be written."""
         if not asked.dumps:
             return asked
         try:
@@ -149,18 +150,14 @@ class Libraries:
                 "reachable": networks.get(pid) == here,
                 "since": _last_mark(by_pid[pid]),
                 "sockets": (sockets.get(pid) or b"").decode().split(),
-                "environ": dict(
-                    item.split("=", 1)
-                    for item in (content or b"").decode("utf-8", "surrogateescape").split("\0")
-                    if "=" in item
-                ),
+                "environ": variables(content or b""),
             }
             for pid, content in self._files.read("environ", by_pid, prefixes).items()
         ]
 
 
 def _last_mark(rank: Rank) -> float:
-    """Unix time of its last mark of progress; of a rank that makes none, long ago."""
+    """Unix time of its last mark of progress; long ago for a rank without marks."""
     if rank.record is None:
         return 0.0
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + rank.record.progress

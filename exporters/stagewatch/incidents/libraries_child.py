@@ -26,8 +26,8 @@ MEMORY_BYTES = 384 << 20
 
 
 def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
-    """What RAS and Ray tell, and the flight recorders that can be read: by a debug server, or by a
-    dump that was asked for, with what lies in its place now."""
+    """The answers of RAS and Ray, and the flight recorders that can be read: by a debug server, or
+    by a dump that was asked for, with the dump that is there now."""
     live = [one for one in targets if _lives(one["pid"], one["start"])]
     lines, calls = nccl_ras.facts(live, ras_timeout)
     more, waits = ray_tasks.waits(live)
@@ -51,7 +51,7 @@ def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
 
 
 def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the flight recorders tell, of dumps those that were written since."""
+    """What the flight recorders say; of dumps, only those written since."""
     lines, positions = [], {}
     calls: list[nccl_ras.Call] = []
     end = time.monotonic() + SERVERS_SECONDS

@@ -25,30 +25,30 @@ PORT = 8265
 MAX_TASKS = 1000
 MAX_BYTES = 8 << 20
 MAX_STEPS = 3
-"""Processes that are no ranks are followed so far."""
+"""Steps through processes that are not ranks."""
 MAX_NAME = 80
 MAX_WAITS = 16
-"""Told of one process."""
+"""The most waits of one process."""
 LASTS_SECONDS = 5.0
-"""A task counts that has been as it is for so long."""
+"""Seconds for which a task must have been in its state to count."""
 SLACK_SECONDS = 1.0
-"""By which Ray's clock may be behind the one of the mark."""
+"""Seconds by which Ray's clock may be behind that of the mark."""
 RECENT_SECONDS = 300.0
-"""Before the last mark of progress: an older task may have run for ever."""
+"""Seconds before the last mark of progress; an older task may have run for ever."""
 _DRIVER = "f" * 40
-"""The number of a driver as a task, before that of its job."""
+"""The task number of a driver, which stands before that of its job."""
 _TASKS = "/api/v0/tasks?limit=1000&detail=1&filter_keys=state&filter_predicates=!%3D"
 _TASKS += "&filter_values=FINISHED"
 _ENDED = ("FINISHED", "FAILED")
 _WITHOUT_PLACE = "PENDING_NODE_ASSIGNMENT"
 
 Waits = list[tuple[int, list[dict[str, Any]]]]
-"""By process: the pids of those that it waits for, or the tasks that nobody runs."""
+"""By process: the pids that it waits for, or the tasks that no process runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One that has not ended."""
+    """A task that has not ended."""
 
     id: str
     name: str
@@ -56,8 +56,8 @@ class Task:
     parent: str
     actor: str
     pid: int
-    """Of the process on this node that runs it; 0: none does."""
-    elsewhere: str
+    """The process on this node that runs it; 0 if none does."""
+    other_node: str
     """The process on another node that runs it."""
     created: float
 
@@ -81,7 +81,7 @@ def waits(
                 where = f"Ray's dashboard at {address[0]}:{address[1]}"
                 return [f"{where}: {error.strerror or error}"], []
             except Exception as error:  # a hostile answer raises whatever it likes
-                return [f"Ray's dashboard tells nonsense ({type(error).__name__})"], []
+                return [f"Ray's dashboard sends nonsense ({type(error).__name__})"], []
     return [], []
 
 
@@ -112,7 +112,7 @@ def _waits(targets: Sequence[Mapping[str, Any]], ask: Callable[[str], Any]) -> W
 
 
 def _task(told: Mapping[str, Any], here: set[str]) -> Task | None:
-    """None of one that has ended, or has only just become what it is."""
+    """The task; `None` if it has ended, or has only just come into its state."""
     moments = [float(one["created_ms"]) / 1e3 for one in told["events"] or ()]
     if told["state"] in _ENDED or not moments or time.time() - max(moments) < LASTS_SECONDS:
         return None
@@ -125,7 +125,7 @@ def _task(told: Mapping[str, Any], here: set[str]) -> Task | None:
         parent=_text(told["parent_task_id"]),
         actor=_text(told["actor_id"]),
         pid=0 if other else pid,
-        elsewhere=other,
+        other_node=other,
         created=min(moments),
     )
 
@@ -137,7 +137,7 @@ def _text(value: Any) -> str:
 def _of_ranks(
     tasks: Sequence[Task], drivers: Mapping[str, int], since: Mapping[int, float]
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """For each rank that runs a task, or is a driver with one that has not ended."""
+    """The waits of every rank that runs a task, or is a driver with an unfinished one."""
     children = defaultdict(list)
     for task in tasks:
         children[task.parent].append(task)
@@ -146,14 +146,14 @@ def _of_ranks(
     for task in tasks:
         if task.pid:
             runs[task.pid].append(task.id)
-        if task.pid or task.elsewhere:
+        if task.pid or task.other_node:
             actors[task.actor] = task
     for number, pid in drivers.items():
         if number in children:
             runs[pid].append(number)
 
     def awaited(pid: int, last: float) -> list[Task]:
-        """Those that it has submitted since its last mark, or else not long before."""
+        """The tasks that it has submitted since its last mark, or else not long before."""
         mine = [one for number in runs[pid] for one in children[number]]
         return [one for one in mine if one.created >= last - SLACK_SECONDS] or [
             one for one in mine if one.created >= last - RECENT_SECONDS
@@ -161,7 +161,7 @@ def _of_ranks(
 
     def ends(pid: int, last: float, steps: int) -> Iterator[dict[str, Any]]:
         for task in awaited(pid, last):
-            runner = task if task.pid or task.elsewhere else actors.get(task.actor, task)
+            runner = task if task.pid or task.other_node else actors.get(task.actor, task)
             told = {"pid": runner.pid, "task": runner.name, "who": _who(task, runner)}
             further = runner.pid and runner.pid not in since and steps < MAX_STEPS
             yield from list(ends(runner.pid, 0.0, steps + 1) if further else ()) or [told]
@@ -172,9 +172,9 @@ def _of_ranks(
 
 
 def _who(task: Task, runner: Task) -> str:
-    """Who is to do a task, as a person reads it."""
-    if runner.pid or runner.elsewhere:
-        return f"{runner.name} ({runner.elsewhere or f'pid {runner.pid}'})"
+    """Who should run a task, in words."""
+    if runner.pid or runner.other_node:
+        return f"{runner.name} ({runner.other_node or f'pid {runner.pid}'})"
     if task.state == _WITHOUT_PLACE:
         return f"a place for {task.name}"
     return f"{task.name} ({task.state.lower().replace('_', ' ')})"

@@ -23,13 +23,13 @@ class Talk:
 
     def send(self, data: bytes) -> None:
         """Send all of it."""
-        self._link.settimeout(self._left())
+        self._link.settimeout(self._seconds_left())
         self._link.sendall(data)
 
     def receive(self) -> bool:
         """Receive something more; false at the end."""
         try:
-            self._link.settimeout(self._left())
+            self._link.settimeout(self._seconds_left())
             data = self._link.recv(1 << 16)
         except TimeoutError:
             raise TimeoutError(0, f"no answer within {self._timeout:g} s") from None
@@ -42,7 +42,7 @@ class Talk:
         """Hang up."""
         self._link.close()
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         seconds = self._end - time.monotonic()
         if seconds <= 0:
             raise TimeoutError
@@ -61,7 +61,7 @@ def http(
         head, _, body = bytes(talk.received).partition(b"\r\n\r\n")
     if (status := head.split()[1:2]) != [b"200"]:
         said = status[0].decode("ascii", "replace")[:3] if status else "nothing"
-        raise OSError(0, f"it refuses to tell ({said})")
+        raise OSError(0, f"it refuses to answer ({said})")
     return body
 
 

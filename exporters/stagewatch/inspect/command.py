@@ -1,17 +1,17 @@
 """Shows what every rank of this node is doing, and gives a verdict on each job.
 
 The command looks for a few seconds and needs no agent; root, or the user of the ranks, sees the
-most.  With --prometheus it tells the story of one job over all its nodes, the verdict first.
+most.  With --prometheus it reports on one job over all its nodes, the verdict first.
 
 A ! behind PROGRESS marks a rank that has gone without progress for longer than its stage may take.
 PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
 its state and WCHAN the kernel function in which it sleeps, shortened (--json has the whole name).
 
 A job is over if all its ranks here ended and made no progress in the last 10 minutes.  It gets one
-line, unless it is asked for as JOB.
+line, unless you name it as JOB.
 
 exit status:
-  0  nothing appears to be wrong, also where there is no rank of any job
+  0  nothing appears to be wrong, or there is no rank of any job
   1  no look was possible: a server does not answer, a directory is unreadable; or no such job
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
@@ -77,7 +77,7 @@ class LookOptions:
 
     incident_dir: Path = option(
         DIRECTORY,
-        "where the agent keeps incidents, whose stacks tell more of a job that hangs, and which "
+        "where the agent keeps incidents: stacks of jobs that hang, and which "
         "ranks have left lately",
         parse=path,
         env="STAGEWATCH_INCIDENT_DIR",
@@ -159,7 +159,7 @@ def _look(options: InspectOptions, limits: Limits) -> int:
             directory, proc, looks=LOOKS, pause=PAUSE_SECONDS, files=files, limits=limits
         )
         census = directory.look()
-        untold = own.untold(census.ranks, ranks, options.job)
+        unrecorded = own.without_record(census.ranks, ranks, options.job)
     if shown:
         print("\033[K", end="", file=sys.stderr)
     ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
@@ -191,7 +191,7 @@ def _look(options: InspectOptions, limits: Limits) -> int:
             "libraries": libraries,
             "cases": cases,
             "ended": ended,
-            "processes": list(untold.lines),
+            "processes": list(unrecorded.lines),
         }
         print(json.dumps(content, indent=2))
     elif ranks:
@@ -201,14 +201,14 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         if options.evidence:
             shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
         print(shows)
-    elif not (ended or untold.lines):
+    elif not (ended or unrecorded.lines):
         print(options.nothing(options.job))
     if not options.json:
-        print("\n".join([*untold.lines, *ended]), end="\n" if untold.lines or ended else "")
+        print("\n".join([*unrecorded.lines, *ended]), end="\n" if unrecorded.lines or ended else "")
     _say_unseen(census, record_dir)
-    if options.job and not ranks and not untold.lines:
+    if options.job and not ranks and not unrecorded.lines:
         return 1
-    return 3 if untold.still or any(verdict.wrong for verdict in verdicts) else 0
+    return 3 if unrecorded.still or any(verdict.wrong for verdict in verdicts) else 0
 
 
 def _say_unseen(census: Census, record_dir: Path) -> None:
@@ -249,15 +249,12 @@ def _ended(job_id: str, ranks: Sequence[RankFacts]) -> str:
 def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) -> int:
     """Print the story of a job as a Prometheus knows it; returns the exit status."""
     if not options.job:
-        raise ConfigError("--prometheus needs a job, whose story it tells: stagewatch inspect JOB")
+        raise ConfigError("--prometheus needs a job: stagewatch inspect JOB --prometheus URL")
     from stagewatch.inspect.story import tell
     from stagewatch.prometheus.api import PrometheusApi
 
-    api = PrometheusApi.of(server)
-    try:
+    with closing(PrometheusApi.of(server)) as api:
         story = tell(api, options.job, options.at or time.time(), limits)
-    finally:
-        api.close()
     if options.json:
         content = {"job_id": story.job_id, "sentences": story.sentences, "wrong": story.wrong}
         cases = [case_file.as_json(case, states) for case, states in story.cases]

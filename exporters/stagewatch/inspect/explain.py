@@ -8,15 +8,15 @@ A case is what one job looked like at some moments.  The judge keeps one of each
   stagewatch inspect --json > f; stagewatch explain f
   curl -s http://JUDGE:9949/api/v1/jobs/540 | stagewatch explain - --svg 540.svg
 
-Of more than a dozen ranks those alike share a line; a ! marks those that are silent for longer than
-their stage may take.
---svg draws the same for a browser: ranks that wait alike are one box, whoever is at fault is red, a
-broken arrow is a wait that nobody sees.  It needs no agent, no server and no privilege: a case that
-was sent by somebody else is explained on any machine.
+If a job has more than a dozen ranks, similar ones share a line.  A ! marks ranks that are silent
+for longer than their stage may take.
+--svg draws the same for a browser: ranks that wait alike are one box, the rank at fault is red, and
+a dashed arrow is an assumed wait.  The command needs no agent, no server and no privilege: it can
+explain a case that somebody else has sent.
 
 exit status:
   0  the case is explained, whatever the verdict
-  1  the file cannot be read or holds no case, or not of that job
+  1  the file cannot be read, or holds no case, or none of that job
   2  an option cannot be used
 """
 
@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", help="the case, packed by gzip or not; - reads standard input"
     )
-    parser.add_argument("--job", default="", help="of several cases in FILE, the one of this job")
+    parser.add_argument(
+        "--job", default="", help="if FILE holds several cases, explain the one of this job"
+    )
     parser.add_argument(
         "--svg", type=Path, metavar="FILE", help="also draw who waits for whom into this file"
     )
@@ -114,7 +116,9 @@ def text(
     if any(rank.overdue for rank in ranks):
         lines.append("  ! no progress for longer than the stage may take")
     lines += ["", bold("WHO WAITS FOR WHOM", colour)]
-    for line in told(waits, several=len(states) > 1) or ["nobody is seen to wait for anybody"]:
+    for line in told(waits, several=len(states) > 1) or [
+        "nothing shows that a rank waits for another"
+    ]:
         lines += _paragraph(line, "  ", width)
     steps = reasons(case.moments[-1], states, case.limits)
     for state in states:
@@ -137,7 +141,7 @@ def _which(case: CaseFile) -> str:
     moments, at = len(case.moments), case.moments[-1].time
     job = f"Job {name(case.job_id)}{cluster} as of {_utc(at)}"
     if moments == 1:
-        return f"{job}, the only moment of the case; since when it is so cannot be told."
+        return f"{job}, the only moment of the case; it does not show since when."
     after = duration(at - case.moments[0].time)
     return f"{job}, the last of {moments} moments, {after} after the first."
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import GuardedFiles
+from stagewatch.host.procfs import variables
 from stagewatch.incidents.flight_recorder import trigger
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
@@ -85,8 +86,7 @@ def _dump(pid: int, wait: float) -> Path:
         raise OSError(0, "only its user may ask for one")
     with closing(GuardedFiles()) as files:
         content = files.read("environ", [pid], ("CUDA_",)).get(pid) or b""
-    items = content.decode("utf-8", "surrogateescape").split("\0")
-    environ = DEFAULTS | dict(item.split("=", 1) for item in items if "=" in item)
+    environ = DEFAULTS | variables(content)
     if environ.get(ENABLED) != "1":
         raise OSError(0, f"it was started without {ENABLED}=1")
     if "skip_abort" not in environ.get(FLAGS, ""):

@@ -1,4 +1,4 @@
-"""The processes of a command under `stagewatch run`, where no rank's record tells what it does.
+"""The processes of a command under `stagewatch run`, if no record says what it does.
 
 A trainer and a worker that share a plain queue keep no record of it: who waits for whom is not
 seen, but where each process stands is.
@@ -21,13 +21,15 @@ from stagewatch.inspect.table import short_channel
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.limits import MIN_SECONDS
 from stagewatch.ranks.model import Rank
-from stagewatch.ranks.stacks import StackTaker, users_own
+from stagewatch.ranks.stacks import StackTaker, users_frame, users_own
 
 RUN_ID = "STAGEWATCH_RUN_ID="
 MAX_SHOWN = 16
 STILL_CPU = 0.02
-"""CPU use, of all processes together, up to which they are said to stand still."""
+"""CPU use, of all processes together, up to which they count as standing still."""
 MAX_COMMAND = 48
+MAX_PLACES = 3
+"""Places in the user's own code that are shown of the threads of a process."""
 
 _TITLES = ("PID", "STATE", "WCHAN", "COMMAND", "AT")
 _STATES = {"S": "sleeps", "R": "runs", "D": "in a call", "T": "stopped", "t": "traced", "I": "idle"}
@@ -42,8 +44,8 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
-    """The commands without a record of what they do."""
+class Unrecorded:
+    """Commands whose processes keep no record."""
 
     lines: Sequence[str]
     still: bool
@@ -60,12 +62,14 @@ class Commands:
         self._commands = _commands(proc, files)
         self._before = {one: proc.stats(one.pids) for one in self._commands}
 
-    def untold(self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = "") -> Untold:
-        """Those of `job`, or all, of whose processes no rank has told progress lately."""
+    def without_record(
+        self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = ""
+    ) -> Unrecorded:
+        """The commands of `job`, or all, none of whose processes has shown progress lately."""
         seconds = time.monotonic() - self._began
         kept = {rank.pid for rank in ranks if rank.record is not None}
         mine = [one for one in self._commands if job in ("", one.name)]
-        mine = [one for one in mine if not _told(kept & set(one.pids), facts)]
+        mine = [one for one in mine if not _has_progress(kept & set(one.pids), facts)]
         everything = self._proc.stats(self._proc.pids()) if mine else {}
         zombies = {pid: stat.parent for pid, stat in everything.items() if stat.state == "Z"}
         told: list[str] = []
@@ -86,10 +90,10 @@ class Commands:
                 dead = [pid for pid, parent in zombies.items() if parent in one.pids]
                 rows = lines([*one.pids, *dead], self._proc, self._files, taker)
             told += ["", *rows, "", f"command {one.name}: {what}"]
-        return Untold(told, any_still)
+        return Unrecorded(told, any_still)
 
 
-def _told(kept: set[int], facts: Iterable[RankFacts]) -> bool:
+def _has_progress(kept: set[int], facts: Iterable[RankFacts]) -> bool:
     """Whether one of these ranks has made progress lately, or is in a stage, which has a budget."""
     return any(
         (fact.progress_age_seconds or 0.0) < MIN_SECONDS or fact.stage not in (None, "idle")
@@ -144,6 +148,7 @@ def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) ->
     for pid, stat in stats.items():
         gone = stat.state in "ZX"
         words = (texts.get(pid) or b"").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        words = re.sub(r"^\S*/", "", words)  # what is run counts, and not which interpreter
         status = proc.exit_status(pid) if gone else None
         rows.append(
             (
@@ -158,7 +163,8 @@ def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) ->
 
 
 def _places(stats: Mapping[int, ProcessStat], taker: StackTaker) -> dict[int, str]:
-    """The line of the user's own code that each process is at, as far as it runs Python."""
+    """The lines of the user's own code that the threads of each process are at, as far as it runs
+    Python; the thread that trains comes first."""
     asked = [
         Rank("", "", 0, pid, start_ticks=stat.start_ticks)
         for pid, stat in stats.items()
@@ -168,8 +174,9 @@ def _places(stats: Mapping[int, ProcessStat], taker: StackTaker) -> dict[int, st
         takes = taker.take(asked)
     except StagewatchError:
         return {}
-    frames = {
-        pid: users_own(frame for _, frames in take.threads[:1] for frame in frames)
-        for pid, take in takes.items()
-    }
-    return {pid: str(frame) for pid, frame in frames.items() if frame is not None}
+    places = {}
+    for pid, take in takes.items():
+        stacks = [frames for _, frames in take.threads]
+        found = [*map(users_own, stacks[:1]), *map(users_frame, stacks[1:])]
+        places[pid] = list(dict.fromkeys(str(frame) for frame in found if frame is not None))
+    return {pid: "; ".join(own[:MAX_PLACES]) for pid, own in places.items() if own}

@@ -71,12 +71,12 @@ def _stalled(verdict: Verdict) -> Reason:
         grounds = [_silence(late)] if late else []
         if marking:
             grounds.append(
-                f"{whom(marking, roles=False)}, which holds the others up, makes marks of progress "
-                "and gets nowhere"
+                f"{whom(marking, roles=False)}, which holds the others up, marks progress but "
+                "completes no step"
             )
         grounds.append(
-            "nothing excuses that: no debugger, no pause that was announced, no work that may take "
-            "so long, no stage that is long by nature, no suspension"
+            "nothing excuses that: no debugger, no announced pause, no work that may take so long, "
+            "no stage that is long by nature, no suspension"
         )
         return Reason(question, "Yes", tuple(grounds))
     grounds = [excused(verdict.excuse)] if verdict.excuse else []
@@ -135,13 +135,13 @@ def _evidence(own: Case) -> Reason:
         elif kind < counted:
             grounds.append(f"{title}: {_nobody(kind, own)}")
     if counted + 1 < len(_TITLES):
-        grounds.append("weaker evidence was not asked for")
+        grounds.append("weaker evidence was not needed")
     if own.charges:
         who = whom([charge.rank for charge in own.charges], roles=False)
         answer = f"{who[:1].upper()}{who[1:]}"
     else:
-        answer = f"Nobody of it: {NOBODY.get(own.nobody, own.nobody)}"
-    return Reason("Who of it is at fault?", answer, tuple(grounds))
+        answer = f"None of them: {NOBODY.get(own.nobody, own.nobody)}"
+    return Reason("Which of its ranks is at fault?", answer, tuple(grounds))
 
 
 def _kind(charges: Sequence[Charge]) -> int:
@@ -175,11 +175,11 @@ def _nobody(kind: int, own: Case) -> str:
     """Why a kind of evidence named nobody, where more than that is known."""
     if kind == _DIED and own.gone:
         who = whom(own.gone, roles=False)
-        return f"{who}, but the world does not count on it any more"
+        return f"{who}, but the job no longer counts on it"
     if kind == _LEFT and own.left:
         return f"{departed(own.left)}, and nobody is seen to miss them"
     if kind == _GRAPH and own.edges:
-        return "whoever is waited for is within its time, waits in turn, or is not told apart"
+        return "who is waited for is within its time, waits as well, or is one of several"
     return "nobody"
 
 
@@ -189,7 +189,7 @@ def _nobody(kind: int, own: Case) -> str:
 def _beside(
     verdict: Verdict, own: Case, verdicts: Sequence[Verdict], alone: dict[str, Case]
 ) -> Reason:
-    question = "Does anything else of the job outweigh that?"
+    question = "Do the other roles of the job show more?"
     mine = {charge.rank.rank for charge in own.charges}
     final = {charge.rank.rank for charge in verdict.charges}
     if verdict.charges and final != mine:
@@ -208,13 +208,14 @@ def _beside(
 
 
 _AS_A_WHOLE = {
-    "role_differs": "all other roles wait, or are between two stages, and nobody is at fault else",
-    "stage_behind": "its peers have completed that stage, and other roles hang for no fault of "
-    "theirs",
-    "alone": "no other rank of the job lives that could hold it up",
+    "role_differs": "all other roles wait, or are between two stages, and no other rank is at "
+    "fault",
+    "stage_behind": "its peers have completed that stage, and no rank of the other roles is at "
+    "fault",
+    "alone": "no other live rank of the job could hold it up",
     **dict.fromkeys(
         ("missing", "process_gone", "node_lost"),
-        "ranks of other roles wait for members that do not live, or may wait for these",
+        "ranks of other roles wait for dead members, or may wait for these",
     ),
 }
 """Why a role is at fault though nothing in it alone says so."""
@@ -231,7 +232,7 @@ def _dying(verdicts: Sequence[Verdict]) -> bool:
 def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     """Why a role gives way to others."""
     grounds = [
-        f"the kernel shows {wait.how} that rank {wait.rank} of {name(wait.role)} has to end"
+        f"the kernel shows {wait.how} that rank {wait.rank} of {name(wait.role)} must end"
         for wait in own.outside
         if wait.rank is not None
     ][:4]
@@ -239,8 +240,7 @@ def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tup
         who = whom([charge.rank for charge in own.charges], roles=False)
         if own.awaits_role:
             grounds.append(
-                f"{who} is asleep where it may wait for another role through a queue that nobody "
-                "sees"
+                f"{who} is asleep, and may wait for another role through a queue that nothing shows"
             )
         elif not own.sure:
             grounds.append(f"how and where {who} waits is weak evidence")
@@ -248,7 +248,7 @@ def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tup
     late = [rank.late_seconds for rank in own.live if rank.late_seconds is not None]
     if own.charges and not own.sure and late and min(late) < EARLY_SECONDS:
         grounds.append(
-            f"all have been overdue for {duration(min(late))} alone; another role may show more "
+            f"all have been overdue for only {duration(min(late))}; another role may show more "
             f"within {duration(EARLY_SECONDS)}"
         )
     for one in verdicts:
@@ -256,7 +256,7 @@ def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tup
             grounds.append(f"{name(one.role)} shows more: {_summary(one)}")
         elif one.role != verdict.role and one.stalled:
             told = NOBODY.get(one.evidence, one.evidence)
-            grounds.append(f"{name(one.role)} stands, too: {told}")
+            grounds.append(f"{name(one.role)} makes no progress either: {told}")
         elif one.role != verdict.role and (still := _stays(one)):
             grounds.append(f"{name(one.role)} {still}")
     return tuple(grounds)
@@ -264,8 +264,8 @@ def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tup
 
 def _stays(other: Verdict) -> str:
     """Why ranks may wait for a role that is not stalled; empty if nothing says so."""
-    if other.case.untold:
-        return "has made no mark of progress at all"
+    if other.case.never_marked:
+        return "has never marked progress"
     ages = [rank.step_age_seconds for rank in other.case.live]
     least = min((age or 0.0 for age in ages), default=0.0)
     return f"has made no step for {duration(least)}" if least > MIN_SECONDS else ""
@@ -274,7 +274,7 @@ def _stays(other: Verdict) -> str:
 def _left_just_now(verdicts: Sequence[Verdict]) -> list[str]:
     return [
         f"rank {rank.rank} of {name(one.role)} left {duration(rank.left_seconds or 0.0)} ago: "
-        f"others may come to wait for it within {duration(ABSENT_SECONDS)}"
+        f"others may start to wait for it within {duration(ABSENT_SECONDS)}"
         for one in verdicts
         for rank in one.case.left
         if (rank.left_seconds or 0.0) <= ABSENT_SECONDS
@@ -303,7 +303,7 @@ def _woken(state: State, now: float, limits: Limits) -> Reason:
     ]
     patience, silent = state.patience_seconds, state.silent_seconds
     if patience is None:
-        grounds.append("it records collectives alone, and may have nothing to do")
+        grounds.append("it records only collectives, and may have nothing to do")
         return Reason(question, "No, and nobody ever is", tuple(grounds))
     waits = f"its patience is {duration(patience)}{_why_patient(state, patience, limits)}"
     grounds.append(f"silent for {'no time' if silent is None else duration(silent)}; {waits}")
@@ -317,9 +317,10 @@ def _why_patient(state: State, patience: float, limits: Limits) -> str:
     if patience in long:
         return f", since {long[patience]} may take so long"
     return {
-        limits.page_seconds: ", the least",
-        limits.young_seconds: ", since the job has shown little yet or keeps its cores busy",
-        limits.working_seconds: ", since who is at fault is at work",
+        limits.page_seconds: ", the minimum",
+        limits.young_seconds: ", since the job is young, or may wait for a process that is slow to "
+        "answer",
+        limits.working_seconds: ", since the rank at fault is at work",
         limits.untaught_busy_seconds: ", since it keeps a core busy in a stage of unknown length, "
-        "or asks somebody who answers",
+        "or asks a process that answers",
     }.get(patience, ", by the longest pause that the job has recovered from")

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import duration
 from stagewatch.inspect.slowness import slow_job, slow_ranks
 from stagewatch.judgement.case_file import CaseFile
-from stagewatch.judgement.from_prometheus import Asker, JobKey, job_key
+from stagewatch.judgement.from_prometheus import Asker, JobKey, Queries, job_key
 from stagewatch.judgement.limits import DEFAULT, Limits
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.judgement.sentence import sentence
@@ -23,14 +22,6 @@ from stagewatch.ranks.wait_class import WaitClass
 SHOWN = 6
 BEFORE_SECONDS = (60.0, 45.0, 30.0, 15.0)
 """Earlier moments, which show since when the job is suspected."""
-
-
-class Queries(Protocol):
-    """A server that answers instant queries."""
-
-    def query(self, expression: str, at: float | None = None) -> list[Series]:
-        """The series of an instant vector, as of a Unix time."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

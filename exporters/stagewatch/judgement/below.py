@@ -1,8 +1,8 @@
-"""Who waits for whom below the program, as libraries show it, whichever of them tells.
+"""Who waits for whom below the program, from NCCL's plugin, the flight recorder or RAS.
 
-All members of a group may be inside of a collective, as their programs tell, while one has not
-launched it, the GPU of one has not begun it, or one sends no bytes.  The earliest one that is open
-in a group counts.
+By their programs, all members of a group may be inside a collective. Below the program one of them
+may not have launched it, its GPU may not have begun it, or it may send no bytes. The earliest open
+collective of a group counts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Members = Mapping[int, Member]
 
 
 def add_waits_below(live: Sequence[RankFacts], graph: Graph) -> None:
-    """Add what libraries show of these ranks.
+    """Add the waits that libraries show.
 
-    It counts more than that all members are together by their programs.  A wait that several show
-    is told by the most exact; and members that a program's count misses are told of.
+    They count more than the programs' word that all members are together. If several libraries show
+    a wait, the edge is from the most exact one. Members that a program's count lacks are noted.
     """
     told: dict[tuple[Kind, frozenset[int]], str] = {}
     for members in _groups(live):
@@ -56,7 +56,7 @@ def add_waits_below(live: Sequence[RankFacts], graph: Graph) -> None:
 
 
 def _groups(live: Sequence[RankFacts]) -> Iterator[Members]:
-    """Those in which a collective is open, but for those of which two ranks say the same member."""
+    """The groups in which a collective is open, unless two ranks claim to be the same member."""
     found: defaultdict[tuple[int, str, int], list[tuple[int, Member]]] = defaultdict(list)
     for place, rank in enumerate(live):
         for one in rank.nccl:
@@ -74,7 +74,7 @@ def _stands_in(member: Member) -> bool:
 
 
 def _add(edges: Sequence[Edge], live: Sequence[RankFacts], graph: Graph) -> None:
-    """Whoever is waited for and waits for nobody in the group is at fault there."""
+    """Add edges; who is waited for and waits for nobody in the group is at fault there."""
     targets = frozenset().union(*(edge.targets for edge in edges))
     waiters = frozenset().union(*(edge.waiters for edge in edges))
     graph.waits |= waiters
@@ -91,9 +91,9 @@ def _add(edges: Sequence[Edge], live: Sequence[RankFacts], graph: Graph) -> None
 
 
 def _look(members: Members, graph: Graph) -> list[Edge]:
-    """The first of these that tells anything: not launched, another operation, not begun, no bytes.
+    """The first kind of wait that applies: not launched, another operation, not begun, no bytes.
 
-    Only who sees all members can tell that one has done less than the others.
+    Only a witness that sees all members can say that one has done less than the others.
     """
     sequence = min(one.sequence for _, one in filter(_stands_in, members.values()))
     here = {

@@ -1,4 +1,5 @@
-"""The case of one role: who of it is at fault and why, and what that means for the job's others."""
+"""The case of one role: which rank is at fault and why, and what that means for the job's other
+roles."""
 
 from __future__ import annotations
 
@@ -71,30 +72,33 @@ class Case:
     gone: Sequence[RankFacts]
     """They have died."""
     left: Sequence[RankFacts] = ()
-    """They have left lately, and run nowhere that is seen."""
+    """They have left lately, and no agent shows them."""
     charges: tuple[Charge, ...] = ()
     nobody: str = ""
     """What is known where nobody is at fault: `mismatch`, `missing`, `cycle`, `call` (each rank
     waits for a tool, an environment or a reward function), `outsider` (a process that is no rank)
     or `group_only`; or `other_role`, where they give way to another role."""
     waiting: frozenset[int] = frozenset()
-    """Places of those that wait for somebody."""
+    """Places of the ranks that wait for somebody."""
     holding: frozenset[int] = frozenset()
-    """Places of those that hold the others up, though they may make marks of progress."""
+    """Places of the ranks that hold the others up, even if they mark progress."""
     late: frozenset[int] = frozenset()
-    """Places of those that have not come as far as others in a group of several roles."""
+    """Places of the ranks that have not come as far as others in a group of several roles."""
     misses: bool = False
-    """Whether some are overdue, and some wait for members of their group that nobody sees."""
+    """Whether some ranks are overdue, and some wait for members of their group that nothing
+    shows."""
     unseen: bool = False
     """Whether some wait for members that are no ranks of the job's other roles either."""
     others: frozenset[str] = frozenset()
     """The job's other roles that live."""
+    own_world: bool = True
+    """Whether no other role shares the numbers of its ranks."""
     met: bool = False
-    """Whether one of these is where weights are handed over."""
+    """Whether one of these is in the stage that hands weights over."""
     missed: frozenset[int] = frozenset()
     """Numbers of its ranks that all other members of a group of several roles wait for."""
     outside: tuple[KernelWait, ...] = ()
-    """What some wait for that is no rank of the role, as the kernel shows."""
+    """The waits for something that is not a rank of the role, as the kernel shows them."""
     edges: tuple[Edge, ...] = ()
     """Who waits for whom, by place."""
 
@@ -102,7 +106,7 @@ class Case:
 
     @property
     def gone_is_fault(self) -> bool:
-        """Whether the world still counts on those that are gone."""
+        """Whether the job still needs the ranks that are gone."""
         return self._charged_with("process_gone")
 
     @property
@@ -112,13 +116,18 @@ class Case:
         absent = self._charged_with("process_gone", "missing", "node_lost", "not_started")
         return absent or any(charge.outlasts for charge in self.charges)
 
+    @property
+    def lacks_starters(self) -> bool:
+        """Whether ranks of it have never come, and are at fault."""
+        return self._charged_with("not_started")
+
     def _charged_with(self, *evidence: str) -> bool:
         return any(charge.evidence in evidence for charge in self.charges)
 
     @property
     def sees_all(self) -> bool:
-        """Whether all ranks of the role are or were in sight: of others nobody can tell whether
-        they wait, have left, or are what a rank that has left here became elsewhere."""
+        """Whether all ranks of the role are or were known. If some are unknown, they may wait, may
+        have left, or may be what a rank that has left here became on another node."""
         numbers = {rank.rank for rank in (*self.live, *self.gone, *self.left)}
         world = max((rank.world_size or 0 for rank in self.live or self.left), default=0)
         group = max((rank.group_sizes.get("world", 0) for rank in self.live), default=0)
@@ -142,21 +151,23 @@ class Case:
         return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) > ABSENT_SECONDS)
 
     def absent_numbers(self, most: int) -> tuple[list[int], int]:
-        """The first ranks that are not in sight, and how many there are, as far as the size of the
+        """The numbers of the first unknown ranks, and how many there are, as far as the size of the
         world is known."""
         return _lacking(self._world_size, {rank.rank for rank in self.live}, most)
 
     @property
     def never_seen(self) -> list[RankFacts]:
-        """Ranks that the world counts and that have not been in sight, while the others are at
-        their beginning; none where more are out of sight than live, as the agents may see only a
-        part of the job, in jobs of several roles, which may share the numbers of a world, and
-        where nobody tells whether they have begun."""
+        """Ranks of the world that were never known, while the others are at their beginning.
+
+        There are none if more ranks are unknown than live (the agents may see only a part of the
+        job), if roles may share the numbers of a world, and if it is unknown whether ranks have
+        begun.
+        """
         began = self.staged or any(
             rank.step_age_seconds is not None or max(rank.collectives.values(), default=0) > 1
             for rank in self.live
         )
-        if began or self.others or self.bare or not any(rank.overdue for rank in self.live):
+        if began or not self.own_world or self.bare or not any(rank.overdue for rank in self.live):
             return []
         seen = {rank.rank for rank in (*self.live, *self.gone, *self.left)}
         numbers, count = _lacking(self._world_size, seen, len(self.live))
@@ -191,7 +202,7 @@ class Case:
 
     @property
     def sure(self) -> bool:
-        """Whether somebody is at fault for more than where and how it waits."""
+        """Whether a charge rests on more than where and how a rank waits."""
         return any(
             charge.stopped or not (charge.evidence in WEAK or self._awaits_role(charge))
             for charge in self.charges
@@ -199,7 +210,7 @@ class Case:
 
     @property
     def awaits_role(self) -> bool:
-        """Whether nobody is at fault but ranks that may wait for another role through a queue."""
+        """Whether all charged ranks may wait for another role through a queue."""
         return bool(self.charges) and all(map(self._awaits_role, self.charges))
 
     def _awaits_role(self, charge: Charge) -> bool:
@@ -222,7 +233,7 @@ class Case:
 
     @property
     def waits_unlike(self) -> bool:
-        """Whether somebody is at fault who does not."""
+        """Whether a charged rank waits otherwise than most that wait inside."""
         usual = usual_waits(self.live[at] for at in self.waiting) | {WaitClass.UNKNOWN}
         return any(charge.rank.wait_class not in usual for charge in self.charges)
 
@@ -287,18 +298,18 @@ class Case:
         return any(rank.stages - {*OUTSIDE, "init"} for rank in self.live)
 
     @property
-    def untold(self) -> bool:
-        """Whether they live and have made no marks at all."""
+    def never_marked(self) -> bool:
+        """Whether its live ranks have never made a mark."""
         return bool(self.live) and all(rank.gaps == 0 for rank in self.live)
 
     @property
     def may_idle(self) -> bool:
-        """Whether they tell nothing of themselves, and miss nobody: they may have nothing to do."""
+        """Whether all are without marks and no rank is missing: they may have nothing to do."""
         return not self.lacks_somebody and all(rank.tells_nothing for rank in self.live)
 
     @property
     def young(self) -> bool:
-        """Whether the role has shown little yet."""
+        """Whether the role has made few marks yet."""
         gaps = [rank.gaps for rank in self.live if rank.gaps is not None]
         return bool(gaps) and sum(gaps) < YOUNG_GAPS * len(self.live)
 
@@ -342,8 +353,8 @@ class Case:
 
     @cached_property
     def running(self) -> bool:
-        """Whether all ranks tell of their collectives, are in none and keep their cores busy, so
-        that their GPUs may work."""
+        """Whether all ranks record collectives, are in none and keep their cores busy: their GPUs
+        may be at work."""
         return not self.charges and all(
             rank.wait_class is WaitClass.SPIN and rank.collectives and not rank.inside
             for rank in self.live

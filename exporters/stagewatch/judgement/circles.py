@@ -1,5 +1,5 @@
-"""Circles of waits that lead through several roles of a job: a rank is late for a collective, as it
-waits for another role, which waits for those inside of it."""
+"""Circles of waits through several roles of a job: a rank is late for a collective because it waits
+for another role, and that role waits for the ranks inside the collective."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Rank = tuple[str, int]
 _Node = Rank | str | tuple[str, int, str]
 """A rank, a process, or an edge by its role and number."""
 MAX_SERVERS = 64
-"""Processes of which one may be at fault."""
+"""With more processes than this, none is looked for."""
 _OUT = ("", -1)
-"""Somebody who is no rank of the job that lives."""
+"""Anybody who is not a live rank of the job."""
 
 
 def late_in_circle(
     cases: Mapping[str, Case], beside: Mapping[str, Beside]
 ) -> dict[str, tuple[Charge, ...]]:
-    """By role, the few of a group that have not come to its collective but wait outside of it, from
-    whom all waits lead back: to nobody that waits for nobody, and to no process.
+    """By role, the few of a group that have not come to its collective but wait outside of it, if
+    all their waits lead back to them, and none to a process or to a rank that waits for nobody.
 
-    A queue that nobody is seen to fill is no reason to be late for work, but for the next work: in
-    a stage, a process is asked.
+    A queue that nothing shows to be filled makes a rank late only for its next work. Inside a
+    stage, a rank asks a process.
     """
     members = {(role, rank.rank): rank for role, case in cases.items() for rank in case.live}
     late: dict[Rank, Where] = {}
@@ -51,11 +51,11 @@ def late_in_circle(
 
 
 def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> str:
-    """The process, asked for an answer within a stage, from which alone all waits of some roles may
-    lead; empty: no process is.
+    """The process to which alone all waits of some roles may lead, if it was asked for an answer
+    within a stage; empty if there is none.
 
-    A process may be a queue that a client of it has to fill, so that waits lead through it to its
-    clients; it is not told while one of them waits for nobody that is seen.
+    A process may be a queue that one of its clients has to fill, so that waits lead through it to
+    its clients. So it is not named while one of them is not seen to wait for anybody.
     """
     waiters: defaultdict[_Node, set[_Node]] = defaultdict(set)
     asked: dict[str, bool] = {}
@@ -101,7 +101,7 @@ def _led_to(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]
 def _targets(role: str, edge: Edge, case: Case, beside: Mapping[str, Beside]) -> set[Rank]:
     """The ranks that those of an edge wait for, of other roles that share its group, too."""
     targets = {(role, case.live[place].rank) for place in edge.targets}
-    if edge.kind is Kind.ELSEWHERE and role in beside:
+    if edge.kind is Kind.UNSEEN and role in beside:
         targets |= beside[role].beyond.get(edge.group, set())
     if edge.outside is not None and edge.outside.rank is not None:
         targets.add((edge.outside.role, edge.outside.rank))
@@ -132,7 +132,7 @@ def _waits(
         for edge in case.edges:
             targets = frozenset(_targets(role, edge, case, beside))
             beyond = edge.outside if edge.outside and edge.outside.rank is None else None
-            unseen = edge.kind is Kind.ELSEWHERE and edge.group not in beside[role].beyond
+            unseen = edge.kind is Kind.UNSEEN and edge.group not in beside[role].beyond
             if unseen or (beyond and not beyond.through) or targets - living:
                 targets = out
             for rank in (case.live[place] for place in edge.waiters):

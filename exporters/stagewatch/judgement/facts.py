@@ -12,6 +12,7 @@ from stagewatch.judgement.limits import MARKING_SECONDS, MIN_SECONDS, STILL_SECO
 from stagewatch.ranks.nccl.layout import Communicator
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.ranks.waits.naming import ENDED
 
 _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
 """Classes of a rank that does no work, whatever its stage."""
@@ -44,6 +45,11 @@ class KernelWait:
     address: str = ""
     through: str = ""
     """The process that is asked, and that may wait for this rank to bring what is asked for."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it waits for a process that is not there any more."""
+        return ENDED in self.process
 
     @property
     def nobody(self) -> bool:

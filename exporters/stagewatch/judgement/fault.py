@@ -40,7 +40,8 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         for place, rank in enumerate(live)
         if rank.rank in others.awaited
     }
-    graph = draw(live, asked, others.whole, others.shared)
+    all_here = others.only and _world_is_complete(live)
+    graph = draw(live, asked, others.whole, others.shared, all_here=all_here)
     add_waits_below(live, graph)
     graph.through |= {at for at in asked if live[at].rank in others.through}
     found, holding = _by_collectives(live, graph)
@@ -54,6 +55,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         misses=graph.short and any(rank.overdue for rank in live),
         unseen=graph.unseen,
         others=others.roles,
+        own_world=others.own_world,
         met=others.met,
         missed=frozenset(others.missed),
         outside=tuple(graph.outside.values()),
@@ -86,9 +88,9 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
 
 
 def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
-    """Whose node is lost; else who has left while the others wait for members of their group; or,
-    where most have left, who still waits: those have one collective too many.  Where not all ranks
-    have been in sight, who has never been."""
+    """The ranks whose node is lost; else those that have left while others wait for members of
+    their group. If most have left, the ranks that still wait are charged: they have one collective
+    too many. If some ranks were never known, those are charged."""
     absent = case.absent_long
     if not (case.live and any(rank.overdue for rank in case.live)):
         return ()
@@ -150,7 +152,7 @@ def _in_circle(graph: Graph) -> bool:
 
 
 def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict[int, Where]:
-    """Who is waited for and waits for nobody, and has had its time."""
+    """The ranks that others wait for, that wait for nobody, and that are beyond their time."""
     late = [rank.late_seconds for rank in live if rank.late_seconds is not None]
     patient = min(late, default=0.0) < WORKING_SECONDS
     others = graph.waits | graph.together | charged
@@ -170,8 +172,9 @@ def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict
 def _held_up_by(
     live: Sequence[RankFacts], graph: Graph, holding: dict[int, Where], *, tries_again: bool
 ) -> Charges:
-    """No peer can bring a rank to stop or to wait for storage: others that do so are at fault as
-    well.  Those beside such a rank may wait for it in a way that is not seen, and go unnamed."""
+    """Charges for stopped ranks and for waits for storage, which no peer can cause; all such ranks
+    are at fault. Others beside them may wait for them in a way that nothing shows, and go
+    unnamed."""
     for wait_class, evidence in ((WaitClass.STOPPED, "odd_one_out"), (WaitClass.IO, "io_blocked")):
         chosen = {at: where for at, where in holding.items() if live[at].wait_class is wait_class}
         if chosen:
@@ -189,8 +192,8 @@ def _held_up_by(
 
 
 def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph) -> bool:
-    """Whether more have not come than have, for no reason that is seen: the few may be too early,
-    or the most wait for them in a way that nobody tells."""
+    """Whether more have not come than have, without a visible reason: the few may be too early, or
+    the many may wait for them in a way that nothing shows."""
     seen = any(
         live[at].stands_alone or at in graph.below or not graph.awaited[at][0] for at in awaited
     )
@@ -199,9 +202,9 @@ def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph
 
 
 def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
-    """Who of those that wait for each other has left out a collective, is one of a few that wait
-    outside of the one that their peers are in, is at the end already, or is one of a few in another
-    stage than all others are in together."""
+    """In a circle, the ranks that have left out a collective; else the few that wait outside of the
+    one that their peers are in, or are at the end already, or wait in a wider group than most of
+    their own, or are in another stage than all others share."""
     if graph.skipped:
         return {place: ("mismatch", *where) for place, where in graph.skipped.items()}
     away = {at: where for at, where in graph.awaited.items() if where[0] and not live[at].inside}
@@ -215,6 +218,8 @@ def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
     }
     if at_end and 2 * len(at_end) < len(live):
         return {place: ("left_loop_early", *where) for place, where in at_end.items()}
+    if graph.in_another:
+        return {place: ("awaited", *where) for place, where in graph.in_another.items()}
     few = _minority([rank.stage for rank in live])
     return {p: ("stage_differs", *where) for p, where in graph.awaited.items() if p in few}
 
@@ -250,11 +255,11 @@ def _circle(live: Sequence[RankFacts], graph: Graph) -> set[int]:
 def _but_as_waiting(
     live: Sequence[RankFacts], graph: Graph, chosen: dict[int, Where], *, tries_again: bool
 ) -> dict[int, Where]:
-    """Without those that spin or poll as most do that wait inside, unless all do: they wait for
-    somebody, too, in a way that is not told.
+    """Without the ranks that spin or poll as most ranks do that wait inside, unless all do: such
+    ranks wait for somebody, too, in a way that nothing shows.
 
-    `tries_again`: a rank does so again and again; those that sleep as the others do, or that are
-    all that is left, may wait for it.
+    `tries_again`: a rank repeats something again and again. Ranks that sleep as the others do, or
+    the only ones that are left, may wait for it.
     """
     usual = usual_waits((live[place] for place in graph.waits), tries_again=tries_again)
     others = {
@@ -266,7 +271,7 @@ def _but_as_waiting(
 
 
 def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -> set[int]:
-    """Overdue ranks of that class which nobody is seen to wait for, and which wait for nobody."""
+    """Overdue ranks of that class that wait for nobody and that nobody visibly waits for."""
     return {
         place
         for place, rank in enumerate(live)
@@ -278,19 +283,19 @@ def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -
 
 
 def _tells_nothing(rank: RankFacts) -> bool:
-    """Whether it has told nothing of itself yet, and is still."""
+    """Whether it has made no mark yet, and is still."""
     return rank.progress_age_seconds is None and is_still(rank) and not rank.at_work
 
 
 def _shows_nothing(rank: RankFacts) -> bool:
-    """Whether it has told nothing of itself, and the kernel, when asked, shows no wait of it for
-    others, while it takes and moves nothing."""
+    """Whether it has made no mark, takes and moves nothing, and the kernel, when asked, shows that
+    it waits for nobody."""
     return rank.progress_age_seconds is None and bool(rank.kernel_waits) and not rank.at_work
 
 
 def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
-    """Ranks that mark progress without a step, for longer than they may be silent in their stage,
-    while all others wait."""
+    """Ranks that mark progress without a step for longer than their stage's budget, while all
+    others wait."""
     ages = [rank.progress_age_seconds or 0.0 for rank in live]
     last = min((age for age in ages if age > MIN_SECONDS), default=0.0)
     stepless = {
@@ -308,7 +313,7 @@ def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
 
 
 def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges:
-    """How a rank that waits for nobody waits, or where it is."""
+    """Charges by how a rank waits, or where it is, among those that wait for nobody."""
     free = [place for place in range(len(live)) if place not in graph.waits]
     stopped = [place for place in free if live[place].wait_class is WaitClass.STOPPED]
     if stopped:
@@ -323,14 +328,14 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
         for place in free
         if not graph.waits and all(call.op == "unknown" for call in live[place].inside.values())
     }
-    if elsewhere := _elsewhere(live, others) & unseen:
-        return _charged(sorted(elsewhere), "stage_differs")
+    if apart := _in_another_stage(live, others) & unseen:
+        return _charged(sorted(apart), "stage_differs")
     return _charged(_alone(live) & unseen, "stack_differs")
 
 
 def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
-    """Whose GPU is lost; or, where all members are inside of a collective, the few on whose GPUs no
-    kernel runs, while those of all others spin, as they do that wait for these."""
+    """The ranks whose GPU is lost. Else, if all members are inside a collective, the few on whose
+    GPUs no kernel runs, while the GPUs of all others spin because they wait for these."""
     lost = [at for at, rank in enumerate(live) if rank.device is Device.LOST and rank.overdue]
     if lost:
         return _charged(lost, "device_lost")
@@ -345,9 +350,9 @@ def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
     return found
 
 
-def _elsewhere(live: Sequence[RankFacts], others: Beside) -> set[int]:
-    """The few that are in another stage, or substage, than all others are in together; or the only
-    one of the job that is in a stage, while others of its role are between two."""
+def _in_another_stage(live: Sequence[RankFacts], others: Beside) -> set[int]:
+    """The few that are in another stage or substage than all others share; or the only rank of the
+    job in a stage, while others of its role are between two."""
     stages = [rank.stage for rank in live]
     one_stage = None not in stages and len(set(stages)) == 1
     few = _minority([rank.substage for rank in live] if one_stage else stages)

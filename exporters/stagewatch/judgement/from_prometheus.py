@@ -421,20 +421,22 @@ class _Tables:
         self.present = self._one[job.present]
         """By rank that is there."""
         self._recorded = job.present == UP
-        self._untold = not job.by[AGE]
-        """No rank of the job tells anything of itself."""
+        self._unmarked = not job.by[AGE]
+        """No rank of the job has made a mark."""
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
         self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
         self._heard = _by_rank(
             (labels, -age) for labels, age in job.by[_HEARD] if labels.get("side") == "client"
         )
         self._waits: defaultdict[RankKey, list[KernelWait]] = defaultdict(list)
-        ends = {
-            labels.get("address", ""): rank_key(labels)
-            for labels, _ in job.by["rl_rank_connection_info"]
-        }
-        for labels, _ in job.by["rl_rank_waits_for"]:
-            self._waits[rank_key(labels)].append(_kernel_wait(labels, ends))
+        told, held = job.by["rl_rank_waits_for"], job.by["rl_rank_connection_info"]
+        homes = _homes(labels for labels, _ in (*told, *held))
+        ends: defaultdict[str, list[KernelWait]] = defaultdict(list)
+        for labels, _ in held:
+            ends[labels.get("address", "")].append(_far_end(labels, homes))
+        for labels, _ in told:
+            key = rank_key(labels)
+            self._waits[key] += _joined(_kernel_wait(labels, homes), ends, key)
         self._nccl = _communicators(
             job.by["rl_rank_nccl_operation"], job.by["rl_rank_nccl_wait_info"]
         )
@@ -450,14 +452,14 @@ class _Tables:
         gone = not self.lives(key)
         info = self._labels("rl_rank_info", key)
         where = self._labels("rl_rank_stage_open_seconds", key)
-        age = self._value(STILL if self._untold else AGE, key)
+        age = self._value(STILL if self._unmarked else AGE, key)
         failure = self._value(FAILURE, key)
         failed = self._labels(FAILURE, key)
         wait_class = WaitClass.GONE if gone else WaitClass.UNKNOWN
         if not gone and key in self._classes:
             wait_class = _wait_class(self._classes[key][0])
         stage = where.get("stage") or ("idle" if age is not None else None)
-        if self._untold:
+        if self._unmarked:
             stage = "init" if self._recorded and here else None
         inside = {} if gone else self._inside(key)
         waited = self._value("rl_rank_storage_wait_seconds", key) or 0.0
@@ -501,7 +503,7 @@ class _Tables:
             node=key[2],
             node_lost=bool(left and left.node_lost),
             behind=self._value("rank:rl_straggler:ratio", key) is not None,
-            unmarked=self._untold or bool(self._value("rl_rank_unmarked", key)),
+            unmarked=self._unmarked or bool(self._value("rl_rank_unmarked", key)),
             record=RecordState.KEPT if self._recorded else RecordState.NONE,
             gpu=info.get("uuid", ""),
             device=None if gone else _device(self._labels("rl_rank_device_state", key)),
@@ -549,18 +551,57 @@ class _Tables:
         return Stack(found[0].get("group", ""), bool(found[1]), frame)
 
 
-def _kernel_wait(labels: Mapping[str, str], ends: Mapping[str, RankKey]) -> KernelWait:
-    """Whom a series tells of; `ends`: whose connections are known, by address."""
-    how, address = labels.get("how", ""), labels.get("address", "")
-    if address in ends:
-        return KernelWait(how, ends[address][0], _whole(ends[address][1]))
+def _homes(told: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
+    """The node of each process, by its machine and name: the first one that tells of it, as agents
+    of several nodes may see the processes of one machine."""
+    found: dict[tuple[str, str], str] = {}
+    for labels in told:
+        for name in (labels.get("process", ""), labels.get("through", "")):
+            machine, node = labels.get("machine", ""), labels.get("node", "")
+            if machine and name:
+                found[machine, name] = min(node, found.get((machine, name), node))
+    return found
+
+
+def _kernel_wait(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]) -> KernelWait:
+    """What a series tells of."""
 
     def process(label: str) -> str:
-        name, node = labels.get(label, ""), labels.get("node", "")
+        name = labels.get(label, "")
+        node = homes.get((labels.get("machine", ""), name), labels.get("node", ""))
         return f"{name} on {node}" if name and node else name
 
-    role, rank = labels.get("for_role", ""), _whole(labels.get("for_rank", ""))
-    return KernelWait(how, role, rank, process("process"), address, process("through"))
+    return KernelWait(
+        labels.get("how", ""),
+        labels.get("for_role", ""),
+        _whole(labels.get("for_rank", "")),
+        process("process"),
+        labels.get("address", ""),
+        process("through"),
+    )
+
+
+def _far_end(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]) -> KernelWait:
+    """Whom those on other nodes wait for that wait for a connection."""
+    end = _kernel_wait(labels, homes)
+    if end.rank is None and not end.process and not end.through:
+        end = replace(end, role=labels.get("role", ""), rank=_whole(labels.get("rank", "")))
+    return replace(end, address="")
+
+
+def _joined(
+    wait: KernelWait, ends: Mapping[str, Sequence[KernelWait]], key: RankKey
+) -> list[KernelWait]:
+    """A wait of a rank for another node, with whom it is for where that node tells; a client of a
+    server of which none does is nobody."""
+    if not wait.address:
+        return [wait]
+    found = [
+        replace(end, how=wait.how, through=wait.through or end.through)
+        for end in ends.get(wait.address, ())
+    ]
+    others = [one for one in found if (one.role, str(one.rank)) != key[:2]]
+    return others if found or wait.through else [wait]
 
 
 def _communicators(

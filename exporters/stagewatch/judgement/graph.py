@@ -19,7 +19,7 @@ from stagewatch.judgement.limits import LATER_SECONDS, YOUNGER_SECONDS
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import OPS, POINT_TO_POINT
 
-_ELSEWHERE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
+_NO_LONGER_INSIDE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 """Classes of ranks that do not wait for a peer, although their last collective says so."""
 
 _ROOTED = frozenset(op for op in OPS if op.split("_")[0] in ("broadcast", "gather", "scatter"))
@@ -30,11 +30,11 @@ Where = tuple[str, str]
 """A group, and the operation that most of those inside of it are in."""
 NOBODY: Mapping[int, Where] = MappingProxyType({})
 _LEVELS = 4
-"""Collectives of one group in which members wait, that edges are told of; the furthest first."""
+"""The most collectives of one group that get edges; the furthest first."""
 
 
 class Kind(str, Enum):
-    """What makes the one wait for the other."""
+    """Why one waits for the other."""
 
     NOT_COME = "not_come"
     """The targets have not entered what the waiters are inside of."""
@@ -43,10 +43,10 @@ class Kind(str, Enum):
     UNLIKE = "unlike"
     """They are in another operation, in another number of it, or at another step."""
     DIFFER = "differ"
-    """So are these, and neither are most of the group: each waits for the other."""
+    """Both sides differ, and neither is more than half of the group: they wait for each other."""
     PEER = "peer"
-    """They are to receive what the waiters send, or send what these receive."""
-    ELSEWHERE = "elsewhere"
+    """They should receive what the waiters send, or send what the waiters receive."""
+    UNSEEN = "unseen"
     """No targets: members that do not live here."""
     AMBIGUOUS = "ambiguous"
     """No targets: more ranks use the name of the group than it has members."""
@@ -104,6 +104,8 @@ class Graph:
     skipped: dict[int, Where] = field(default_factory=dict)
     """They have left out the collective that others are inside of, as their count in all or their
     step shows."""
+    in_another: dict[int, Where] = field(default_factory=dict)
+    """Most of their group are inside of its collective, and they inside of another group's."""
     short: bool = False
     """Whether somebody waits for members that do not live here."""
     unseen: bool = False
@@ -126,13 +128,15 @@ def draw(
     awaited: Mapping[int, Where] = NOBODY,
     whole: Container[str] = (),
     shared: Container[str] = (),
+    *,
+    all_here: bool = False,
 ) -> Graph:
-    """The graph of the live ranks of one role, of which other roles wait for `awaited`.
+    """The graph of the live ranks of one role; other roles wait for the ranks in `awaited`.
 
-    `shared`: groups whose other members are ranks of other roles; `whole`: those of them that all
-    have come to.
+    `shared`: groups whose other members are ranks of other roles; `whole`: those of these groups to
+    which all members have come.  `all_here`: the job has no other ranks.
     """
-    groups, nowhere = groups_of(live, whole)
+    groups, nowhere = groups_of(live, whole, all_here=all_here)
     graph = Graph(nowhere=nowhere)
     for group in groups:
         group.enter(graph)
@@ -145,6 +149,7 @@ def draw(
     for group in groups:
         for place in sorted(group.stepped_past):
             graph.skipped.setdefault(place, group.where)
+    graph.in_another = _in_another(groups)
     _sends(live, graph)
     _kernel_waits(live, graph)
     for group in groups:
@@ -156,11 +161,13 @@ def draw(
 
 
 def groups_of(
-    live: Sequence[RankFacts], whole: Container[str] = ()
+    live: Sequence[RankFacts], whole: Container[str] = (), *, all_here: bool = False
 ) -> tuple[list[Group], set[int]]:
-    """The groups of a role, and who has been in none while the first one of all is waited in.
+    """The groups of a role, and the ranks that have been in no group while others wait in the first
+    collective of all.
 
-    `whole`: those whose other members are ranks of other roles, and that all have come to.
+    `whole`: groups whose other members are ranks of other roles, and to which all have come.
+    `all_here`: the job has no other ranks.
     """
     lateness = _lateness(live)
     members: defaultdict[str, set[int]] = defaultdict(set)
@@ -180,10 +187,43 @@ def groups_of(
         if first and size >= len(live):
             late = set(range(len(live))) - anywhere
             members[name] |= late
+    if all_here:
+        members["world"] |= lateness.keys() - anywhere
+        _add_by_elimination(live, members)
     groups = [
         Group(name, live, members[name], lateness, whole=name in whole) for name in sorted(members)
     ]
     return groups, late
+
+
+def _add_by_elimination(live: Sequence[RankFacts], members: Mapping[str, set[int]]) -> None:
+    """Add the ranks that have been in none of the groups that lack members, if these lack as many:
+    in the order of their numbers, as nobody knows who belongs to which."""
+    sizes = {
+        name: max((live[place].group_sizes.get(name, 0) for place in here), default=0)
+        for name, here in members.items()
+    }
+    short = [name for name in sorted(members) if sizes[name] > len(members[name])]
+    seen: set[int] = set().union(*(members[name] for name in short))
+    others = sorted(set(range(len(live))) - seen, key=lambda place: live[place].rank)
+    if sum(sizes[name] - len(members[name]) for name in short) == len(others):
+        for name in short:
+            lacking = sizes[name] - len(members[name])
+            members[name].update(others[:lacking])
+            del others[:lacking]
+
+
+def _in_another(groups: Sequence[Group]) -> dict[int, Where]:
+    """The members of a group most of which are inside, that are inside of another one instead in
+    which few are, and to which all of these belong: they have left out what most wait in."""
+    return {
+        place: group.where
+        for group in groups
+        if group.is_crowded
+        for wider in groups
+        if group.members <= wider.members and not wider.is_crowded
+        for place in sorted(group.behind & wider.inside.keys() - group.inside.keys())
+    }
 
 
 def _skips(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
@@ -203,8 +243,9 @@ def _skips(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
 
 
 def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
-    """Most of a group wait in a collective, and have entered as many in all: whoever has not come
-    to it has entered too many meanwhile.  It is elsewhere for another reason than being late."""
+    """If most of a group wait in a collective, and have entered equally many in all, a rank that
+    has not come to it has entered too many meanwhile. It is missing for another reason than being
+    late."""
     belongs = Counter(place for group in groups for place in group.sequence)
     if len(set(belongs.values())) > 1:  # some have groups that the others lack
         return
@@ -218,8 +259,8 @@ def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> N
 
 
 def _lateness(live: Sequence[RankFacts]) -> dict[int, float]:
-    """The ranks whose records were begun later than the median of their peers', by how many
-    seconds: nodes do not start theirs at one moment."""
+    """The ranks whose records began later than the median of their peers, with the seconds: nodes
+    do not start their ranks at one moment."""
     started = {place: rank.started for place, rank in enumerate(live) if rank.started is not None}
     usual = median(started.values()) if started else 0.0
     return {p: when - usual for p, when in started.items() if when - usual > LATER_SECONDS}
@@ -269,16 +310,16 @@ class Group:
         share = 2 * len(self.lagging) - max(self.size, len(members))
         told = {place for place in self.lagging if self.inside[place].op != "unknown"}
         self._crowd = self.lagging if share > 0 else told if share == 0 else set()
-        """Of them, those that are too many to be late.  Of a half that is in an operation that
-        nobody names, no end is told: it may be elsewhere."""
+        """Those of them that are too many to be late. If they are half of the group, those in an
+        operation without a name do not count: its end is unknown, so they may have left it."""
         self.furthest = {
             place for place in self.inside if self.sequence.get(place, -1) == self.reached
         }
 
     def _started_again(self, lateness: Mapping[int, float]) -> set[int]:
-        """Members whose counts are of another life than their peers': their records were begun long
-        after those, or later and without half of the collectives that peers have entered since,
-        which no peer can go through without them."""
+        """Members whose counts belong to another life than those of their peers. Their records
+        began long after the others; or they began later, and lack half of the collectives that
+        peers have entered since, which no peer can pass without them."""
         late = lateness.keys() & self.members
         if not late:
             return set()
@@ -339,7 +380,7 @@ class Group:
             late = {place for place in not_come if self.sequence.get(place, -1) < number}
             self._tell(graph, Kind.NOT_COME, here, late) if late else None
         if self.short:
-            self._tell(graph, Kind.ELSEWHERE, self.inside)
+            self._tell(graph, Kind.UNSEEN, self.inside)
         elif self._ambiguous:
             self._tell(graph, Kind.AMBIGUOUS, self.inside)
 
@@ -354,7 +395,7 @@ class Group:
             graph.edges.append(Edge(who, frozenset(targets), kind, self.name, op, number))
 
     def _sides(self, together: set[int]) -> tuple[set[int], set[int]]:
-        """Two sides of which neither are most of the group."""
+        """Two sides, neither of them more than half of the group."""
         if self._crowd:
             return self.furthest, self._crowd
         does = {
@@ -369,6 +410,11 @@ class Group:
         usual = Counter(does.values()).most_common(1)[0][0]
         side = {place for place in together if does[place] == usual}
         return side, together - side
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether most of the group are inside."""
+        return self._most(self.inside.keys())
 
     @property
     def missed(self) -> dict[int, int]:
@@ -418,11 +464,11 @@ class Group:
         }
 
     def _left_by_some(self) -> set[int]:
-        """Most of the group, if they are in one collective still, and some left it for another.
+        """Most of the group, if they are still in one collective that some have left for another.
 
-        They wait for it to end; no use where nobody names it, as then no end is told.  A backward
-        pass under DDP ends for all of its ranks or for none: who has left it lacks the gradients
-        that the others wait for.
+        They wait for it to end. An operation without a name does not count, because its end is
+        unknown. A backward pass under DDP ends for all of its ranks or for none: a rank that has
+        left it lacks the gradients that the others wait for.
         """
         left = {place for place, sequence in self.sequence.items() if sequence == self.reached}
         left -= self.inside.keys()
@@ -432,10 +478,11 @@ class Group:
         return {place for place, call in self.inside.items() if call.op != "unknown"}
 
     def _left_one_out(self) -> tuple[set[int], set[int]]:
-        """A few that are behind in an operation that all must come to, where others are in one with
-        a root: whoever is further has left that one, as it lets go of some before all have come.
+        """A few that are behind in an operation that waits for all members, while others are in one
+        with a root. Whoever is further has left that one, since it releases some members before all
+        have come.
 
-        Also those in the one with a root: they wait for the few.
+        The second set has the ranks in the one with a root: they wait for the few.
         """
         rooted = {place for place in self.lagging if self.inside[place].op in _ROOTED}
         at = max((self.sequence[place] for place in rooted), default=0)
@@ -455,8 +502,8 @@ class Group:
         return here if whole and self.reached is not None else set()
 
     def _differing(self, together: set[int]) -> set[int]:
-        """Members in another operation, with more or less to reduce, or, where nobody names the
-        operation, at another step than more than half: one collective belongs to one step."""
+        """Members in another operation, or with another number of elements, than more than half; in
+        an operation without a name, members at another step: one collective belongs to one step."""
         calls = {place: self.inside[place] for place in together}
         ops, elements = _ops(calls.values()), _elements(calls.values())
         most = {op for op, count in ops.items() if 2 * count > len(calls)}
@@ -472,20 +519,20 @@ class Group:
         return odd
 
     def _unnamed(self, places: Iterable[int]) -> set[int]:
-        """Those inside of an operation that nobody names."""
+        """Those inside an operation without a name."""
         return {place for place in places if self.inside[place].op == "unknown"}
 
     def _steps(self, places: Iterable[int]) -> Counter[int]:
-        """The steps that these are at, as far as they tell."""
+        """The steps that these ranks are at, as far as they are known."""
         return Counter(step for place in places if (step := self._live[place].step) is not None)
 
     def _all_lag(self) -> bool:
-        """Whether those that lag are seen to wait, inside a collective that is named.
+        """Whether all that lag visibly wait, inside a collective that has a name.
 
-        One that nobody names has no end that is told: its rank may be elsewhere.
+        The end of an operation without a name is unknown: its rank may have left it.
         """
         return not any(
-            self.inside[place].op == "unknown" or self._live[place].wait_class in _ELSEWHERE
+            self.inside[place].op == "unknown" or self._live[place].wait_class in _NO_LONGER_INSIDE
             for place in self.lagging
         )
 
@@ -505,7 +552,7 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
         if call.peer == live[place].rank:  # of another role: nobody sends to itself
             graph.waits.add(place)
             graph.short = graph.unseen = True
-            graph.edges.append(Edge(alone, frozenset(), Kind.ELSEWHERE, POINT_TO_POINT, call.op))
+            graph.edges.append(Edge(alone, frozenset(), Kind.UNSEEN, POINT_TO_POINT, call.op))
             continue
         wanted = {"send": ("receive", ""), "receive": ("send", "")}.get(_end(call.op), _ENDS)
         if any((call.peer, live[place].rank, end) in offered for end in wanted):
@@ -518,11 +565,11 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
             graph.edges.append(Edge(alone, peer, Kind.PEER, POINT_TO_POINT, call.op))
         else:
             graph.short = graph.unseen = True
-            graph.edges.append(Edge(alone, frozenset(), Kind.ELSEWHERE, POINT_TO_POINT, call.op))
+            graph.edges.append(Edge(alone, frozenset(), Kind.UNSEEN, POINT_TO_POINT, call.op))
 
 
 def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
-    """What ranks wait for outside of collectives, which their programs tell more exactly."""
+    """What ranks wait for outside of collectives. For collectives their programs are more exact."""
     first = {rank.rank: place for place, rank in reversed(list(enumerate(live)))}
     for place, rank in enumerate(live):
         for wait in () if rank.inside else rank.kernel_waits:
@@ -544,7 +591,7 @@ _ENDS = ("send", "receive", "")
 
 
 def _end(op: str) -> str:
-    """Which end of a message an operation is; empty where its name does not tell."""
+    """Which end of a message an operation is; empty if its name does not say."""
     return "send" if "send" in op else "receive" if "recv" in op or "receive" in op else ""
 
 

@@ -129,7 +129,7 @@ class _Job:
         self._settle(shared)
 
     def verdicts(self) -> list[Verdict]:
-        """One for each role that has anything to be told of."""
+        """One verdict for each role that has ranks or charges."""
         return [
             self._verdict(role)
             for role, case in self.cases.items()
@@ -182,8 +182,8 @@ class _Job:
         return None
 
     def _for_others(self, role: str) -> Excuse | None:
-        """The rest of the job may wait for a long stage of another role, and a moment longer unless
-        it is in such a stage itself."""
+        """Other roles may wait for a role in a long stage, and a moment longer, unless they are in
+        one themselves."""
         live = [
             rank
             for other, ranks in self.roles.items()
@@ -208,8 +208,8 @@ class _Job:
     # ---- Whose evidence counts? -----------------------------------------------------------------
 
     def _settle(self, shared: Mapping[str, Beside]) -> None:
-        """Take charges back that another role's evidence outweighs, and charge a role as a whole
-        where that alone explains everybody's wait."""
+        """Take charges back if another role shows stronger evidence, and charge a role as a whole
+        if only that explains everybody's wait."""
         self._note_asked(shared)
         counts = {
             role
@@ -241,17 +241,18 @@ class _Job:
             self._tell_outsiders()
 
     def _note_asked(self, shared: Mapping[str, Beside]) -> None:
-        """Ranks that others are seen to wait for, or whom these wait for in turn, are at fault
-        though their role is not stalled."""
+        """Ranks that others visibly wait for, directly or through others, are at fault even if
+        their role is not stalled; so are ranks that have never come."""
         for role, case in self.cases.items():
             asked = case.waited_for(shared[role].by_kernel) if role in shared else set()
-            if asked and not self.stuck[role] and any(self.stuck.values()):
-                mine = tuple(one for one in case.charges if one.rank.rank in asked)
+            absent = case.lacks_starters
+            if (asked or absent) and not self.stuck[role] and any(self.stuck.values()):
+                mine = tuple(one for one in case.charges if absent or one.rank.rank in asked)
                 self.cases[role] = replace(case, charges=mine)
                 self.as_a_whole |= {role} if mine else set()
 
     def _dying(self) -> bool:
-        """Whether a rank has died just now, so that others may be about to."""
+        """Whether a rank has died just now; others may be about to die."""
         return any(
             rank.dead_seconds is not None and rank.dead_seconds < DYING_SECONDS
             for ranks in self.roles.values()
@@ -259,12 +260,13 @@ class _Job:
         )
 
     def _left_behind(self) -> None:
-        """A rank that its peers have left behind in a stage holds up the job's other roles too:
-        they wait for what it does, and hang for no fault of theirs."""
+        """A rank that its peers have left behind in a stage also holds up the job's other roles:
+        they wait for its work, and are not at fault."""
         if not any(self.stuck.values()) or any(case.charges for case in self.cases.values()):
             return
         for role, case in self.cases.items():
-            if self._unasked(role):
+            stages = {rank.stage for rank in case.live}
+            if self._unasked(role) or len(stages) == 1:  # which nobody has left
                 continue
             behind = tuple(
                 Charge(rank, "stage_behind")
@@ -276,7 +278,7 @@ class _Job:
                 self.as_a_whole.add(role)
 
     def _alone(self) -> None:
-        """The only rank of its job that lives waits for nobody, whom nobody else could hold up."""
+        """If only one rank of the job lives, nobody else can hold it up."""
         live = [(role, rank) for role, case in self.cases.items() for rank in case.live]
         if len(live) != 1 or not self.stuck[live[0][0]] or self._just_left():
             return
@@ -290,8 +292,8 @@ class _Job:
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
     def _tell_server(self, shared: Mapping[str, Beside]) -> bool:
-        """Whether nobody is at fault but a process that has been asked for an answer, for which
-        alone all may wait."""
+        """Whether only a process may be at fault: it was asked for an answer, and all waits may
+        lead to it alone."""
         if any(case.charges for case in self.cases.values()):
             return False
         stuck = {role: case for role, case in self.cases.items() if self.stuck[role]}
@@ -303,9 +305,9 @@ class _Job:
         return bool(server)
 
     def _close_circle(self, shared: Mapping[str, Beside]) -> None:
-        """Where nobody is at fault, and all whom a role waits for wait for that role in turn: those
-        that have not come where their peers are, as they are waited for by name, and others through
-        queues that anybody may fill."""
+        """If nobody is at fault, and everybody that a role waits for waits for that role in turn:
+        charge those that have not come to where their peers are. Their peers wait for them by name,
+        the others wait through queues that anybody may fill."""
         if any(case.charges for case in self.cases.values()):
             return
         for role, charges in late_in_circle(self.cases, shared).items():
@@ -313,9 +315,12 @@ class _Job:
                 self.cases[role] = replace(self.cases[role], charges=charges, nobody="")
 
     def _tell_outsiders(self) -> None:
-        """A process that is no rank may wait for one that has died.  Where nobody is at fault, some
-        role may wait for one that is more than a queue, as it does not go on; else a queue is not
-        told."""
+        """Decide which roles wait for a process that is not a rank.
+
+        Such a process may itself wait for a rank that has died. If nobody is at fault, a role may
+        wait for a process that does not go on, and is therefore more than a queue. Otherwise a
+        queue is not mentioned.
+        """
         charged = any(case.charges for case in self.cases.values())
         chosen: set[str] = set()
         firm = {role for role, case in self.cases.items() if case.firm_outside}
@@ -349,8 +354,8 @@ class _Job:
         return give | (unsure if len(rest) > 1 else set())
 
     def _beside_the_dead(self, counts: set[str]) -> set[str]:
-        """Roles nobody of which is at fault but who is waited for, beside one that counts on a rank
-        that has died: that explains more than a wait."""
+        """Roles that are only charged with being waited for, beside a role that lacks a dead rank:
+        the death explains more than a wait."""
         if not any(self.cases[role].gone_is_fault for role in counts):
             return set()
         return {
@@ -363,11 +368,11 @@ class _Job:
         }
 
     def _asked(self, role: str) -> bool:
-        """Whether nobody of the role is at fault but who may owe something to a process."""
+        """Whether all charges of the role are of ranks that may owe something to a process."""
         return all(charge.evidence == "awaited_through" for charge in self.cases[role].charges)
 
     def _asks(self, role: str) -> bool:
-        """Whether the kernel may still tell that who is waited for waits in turn."""
+        """Whether the kernel may still show that the charged ranks wait themselves."""
         case = self.cases[role]
         awaited = bool(case.charges) and all(one.evidence == "awaited" for one in case.charges)
         asked = any(charge.rank.kernel_waits for charge in case.charges)
@@ -379,7 +384,7 @@ class _Job:
         return self.past.asking and self.stuck[role] and late < ASKING_SECONDS
 
     def _unasked(self, role: str) -> bool:
-        """Whether the kernel has yet to tell of any rank of a role that is stalled."""
+        """Whether the kernel has shown nothing yet of a stalled role."""
         live = self.cases[role].live
         told = any(rank.kernel_waits for rank in live)
         return self.past.asking and self.stuck[role] and not told and _late(live) < EARLY_SECONDS
@@ -390,13 +395,13 @@ class _Job:
         return several or self._just_left()
 
     def _awaiting(self) -> set[str]:
-        """Stalled roles nobody of which is at fault but ranks that may wait for another role, where
-        another role may be what they wait for."""
+        """Stalled roles whose charged ranks may all wait for another role, if there is a role that
+        they may wait for."""
         silence = self._silence()
         holds_others = any(
             case.stands or case.stays or (case.firm_outside and not case.charges)
             if self.stuck[role]
-            else case.steps_in_place(silence) or case.untold
+            else case.steps_in_place(silence) or case.never_marked
             for role, case in self.cases.items()
         )
         unlike = any(case.waits_unlike and self.stuck[role] for role, case in self.cases.items())
@@ -507,12 +512,12 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
 
 
 def _misses_here(cases: Mapping[str, Case]) -> bool:
-    """Whether a role all of whose ranks are in sight waits for members that are not."""
+    """Whether some role, whose ranks are all known, waits for unknown members."""
     return any(case.misses and case.sees_all for case in cases.values())
 
 
 def _whoever_left(case: Case, *, missed: bool) -> Case:
-    """A role that none lives of, with those at fault that have left."""
+    """A role without a live rank, with the ranks at fault that have left."""
     if lost := [rank for rank in case.absent_long if rank.node_lost]:
         return replace(case, charges=tuple(Charge(rank, "node_lost") for rank in lost))
     if not missed:

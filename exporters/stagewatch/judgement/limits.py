@@ -31,50 +31,51 @@ class Limits:
 
     taught_seconds: float = option(
         MIN_SECONDS,
-        "least budget, in seconds without progress, of a stage whose length the job has shown",
+        "minimum seconds without progress before a rank is overdue, in a stage whose length the "
+        "job has shown",
         flag="--limit-taught-seconds",
     )
     untaught_seconds: float = option(
-        UNTAUGHT_SECONDS, "the same of any other stage", flag="--limit-untaught-seconds"
+        UNTAUGHT_SECONDS, "the same in any other stage", flag="--limit-untaught-seconds"
     )
     still_seconds: float = option(
         STILL_SECONDS,
-        "the same of init, checkpoint and eval while the rank waits; how long after its budget "
-        "there the job's other roles may wait for it",
+        "the same in init, checkpoint and eval while the rank waits; also how long after that "
+        "the job's other roles may wait for it",
         flag="--limit-still-seconds",
     )
     bare_seconds: float = option(
         300.0,
-        "how long all ranks of a job without stage records must have been still before one that "
-        "has gone is told",
+        "how long all ranks of a job without stage records must stand still before a rank that has "
+        "gone is named",
         flag="--limit-bare-seconds",
     )
     init_seconds: float = option(
         1800.0,
-        "least budget of init while the rank does not wait and the job has not shown how long it "
-        "takes, and least silence there before a page",
+        "the same in init while the rank does not wait and the job has not shown how long init "
+        "takes; also the minimum silence there before a page",
         flag="--limit-init-seconds",
     )
     checkpoint_seconds: float = option(
-        900.0, "the same of checkpoint", flag="--limit-checkpoint-seconds"
+        900.0, "the same in checkpoint", flag="--limit-checkpoint-seconds"
     )
-    eval_seconds: float = option(1800.0, "the same of eval", flag="--limit-eval-seconds")
-    page_seconds: float = option(60.0, "least silence before a page", flag="--limit-page-seconds")
+    eval_seconds: float = option(1800.0, "the same in eval", flag="--limit-eval-seconds")
+    page_seconds: float = option(60.0, "minimum silence before a page", flag="--limit-page-seconds")
     young_seconds: float = option(
         180.0,
-        "the same in a job that has shown little yet, and how long after its budget a rank at "
-        "work is left alone there",
+        "the same in a young job, and where nobody is surely at fault; also how long after its "
+        "budget a rank at work in a young job is not accused",
         flag="--limit-young-seconds",
     )
     working_seconds: float = option(
         900.0,
-        "least silence before a page while the suspect is at work",
+        "minimum silence before a page while the suspect is at work",
         flag="--limit-working-seconds",
     )
     untaught_busy_seconds: float = option(
         600.0,
-        "least silence before a page while the suspect keeps a core busy in a stage whose length "
-        "the job has not shown, or asks again and again somebody who answers",
+        "minimum silence before a page while the suspect keeps a core busy in a stage whose length "
+        "the job has not shown, or repeats a request that is answered",
         flag="--limit-untaught-busy-seconds",
     )
 

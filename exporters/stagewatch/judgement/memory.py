@@ -21,7 +21,7 @@ from stagewatch.judgement.limits import (
     Limits,
     Stages,
 )
-from stagewatch.judgement.paging import patience_seconds, works
+from stagewatch.judgement.paging import patience_seconds, surely_hangs, works
 from stagewatch.ranks.wait_class import WaitClass
 
 
@@ -96,7 +96,8 @@ class Course:
         verdicts = judge(ranks, jobs, self._limits)
         known = {verdict.role for verdict in verdicts}
         self._roles = {name: role for name, role in self._roles.items() if name in known}
-        return [self._state(verdict, moment) for verdict in verdicts]
+        sure = surely_hangs(verdicts)
+        return [self._state(verdict, moment, sure=sure) for verdict in verdicts]
 
     def _with_past(self, moment: Moment) -> tuple[RankFacts, ...]:
         """The ranks, with how long ago they were seen to die, or to begin to make marks.  What was
@@ -132,7 +133,7 @@ class Course:
                 found.append(name)
         return found
 
-    def _state(self, verdict: Verdict, moment: Moment) -> State:
+    def _state(self, verdict: Verdict, moment: Moment, *, sure: bool) -> State:
         role = self._roles.setdefault(verdict.role, _Role())
         if not verdict.stalled:
             role.since = None
@@ -147,6 +148,7 @@ class Course:
             moment.ranks,
             moment.shown.get(verdict.role, {}),
             worked=moment.time - role.worked <= SPURT_SECONDS,
+            sure=sure,
             limits=self._limits,
         )
         ages = [rank.progress_age_seconds for rank in verdict.case.live if rank.overdue]

@@ -19,21 +19,30 @@ from stagewatch.judgement.roles import OUTSIDE
 from stagewatch.ranks.wait_class import WaitClass
 
 _BUSY = (WaitClass.COMPUTE, WaitClass.SPIN)
+_OF_COLLECTIVES = ("cycle", "mismatch", "missing")
+"""Evidence by which nobody can be named."""
 
 
 def patience_seconds(
-    verdict: Verdict, job: Sequence[RankFacts], shown: Stages, *, worked: bool, limits: Limits
+    verdict: Verdict,
+    job: Sequence[RankFacts],
+    shown: Stages,
+    *,
+    worked: bool,
+    sure: bool,
+    limits: Limits,
 ) -> float | None:
     """How long nobody is woken for a role that is silent; `None` where nobody ever is.
 
     `job`: the ranks of all of its roles.
     `worked`: whether who is at fault was at work lately.
+    `sure`: whether the job surely hangs.
     """
     case = verdict.case
     if _boundless(case):
         return None
     reasons = [limits.page_seconds, _recovered(case, shown)]
-    if case.young:
+    if case.young or not sure:
         reasons.append(limits.young_seconds)
     if worked:
         reasons.append(limits.working_seconds)
@@ -44,6 +53,18 @@ def patience_seconds(
     if not any(charge.group == "init" for charge in verdict.charges):
         reasons += [limits.long(rank.stage) or 0.0 for rank in case.live]
     return max(reasons)
+
+
+def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
+    """Whether nobody of a job can be at work unseen, as in a tool or a server that is slow to
+    answer: somebody is surely at fault, or the process that is waited for has ended, or the waits
+    are of collectives alone."""
+    return (
+        any(one.confidence == "sure" for verdict in verdicts for one in verdict.charges)
+        or any(wait.has_ended for verdict in verdicts for wait in verdict.case.outside)
+        or any(verdict.evidence in _OF_COLLECTIVES for verdict in verdicts)
+        or all(rank.inside for verdict in verdicts for rank in verdict.case.live)
+    )
 
 
 def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
@@ -93,10 +114,7 @@ def _busy(
     untaught = any(
         not shown.get(one, NOTHING_SHOWN).taught(len(verdict.case.live)) for one in stages
     )
-    if untaught and verdict.charges:
-        return [limits.untaught_busy_seconds]
-    sure = any(charge.confidence == "sure" for charge in verdict.charges)
-    return [] if sure else [limits.young_seconds]
+    return [limits.untaught_busy_seconds] if untaught and verdict.charges else []
 
 
 def _is_busy(rank: RankFacts) -> bool:
@@ -104,9 +122,9 @@ def _is_busy(rank: RankFacts) -> bool:
 
 
 def _boundless(case: Case) -> bool:
-    """Whether the role tells of its collectives alone, and so may have nothing to do, as a server
-    that nobody asks; not if a rank waits in the making of groups, or is missing.  Nor does anybody
-    know what ranks without records wait for."""
+    """Whether the role may simply have nothing to do, as a server without requests: it records only
+    collectives, no rank waits for a group to be made, and none is missing. It is also unknown what
+    ranks without records wait for."""
     return case.bare or (
         any(rank.unmarked for rank in case.live)
         and not any("init" in rank.inside for rank in case.live)

@@ -1,8 +1,8 @@
-"""What the roles of a job tell of each other: who waits for whom in groups that they share."""
+"""What the roles of a job mean for each other: who waits for whom in the groups that they share."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,30 +25,35 @@ class Beside:
     """What the other roles of its job mean for one role."""
 
     awaited: dict[int, Where] = field(default_factory=dict)
-    """Its rank that all others of a group wait for, or that the kernel shows to be waited for."""
+    """Ranks of the role that all others of a group wait for, or that the kernel shows to be waited
+    for."""
     by_kernel: set[int] = field(default_factory=set)
     """The latter."""
     through: set[int] = field(default_factory=set)
-    """Of them, those that are awaited only by way of a process that others have asked."""
+    """Those of them that others await only through a process."""
     missed: set[int] = field(default_factory=set)
-    """Its rank that all others of a group wait for, of all other roles too."""
+    """Ranks of the role that all others of a group wait for, those of other roles included."""
     whole: set[str] = field(default_factory=set)
-    """Groups all of whose members, of all roles, are inside of one collective."""
+    """Groups whose members, in all roles, are all inside one collective."""
     beyond: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
-    """Of groups of several roles, all of whose members live: the ranks of other roles, by role and
+    """By group of several roles, all of whose members live: the ranks of other roles, by role and
     number, that have not come as far as those inside."""
     shared: set[str] = field(default_factory=set)
     """Groups of several roles, all of whose members live, as far as their number is known."""
     late: set[int] = field(default_factory=set)
-    """Its ranks that have not come as far in such a group as those inside, or, where nobody knows
-    its size, are not inside."""
+    """Ranks of the role that have not come as far in such a group as those inside; in a group of
+    unknown size, those that are not inside."""
     roles: frozenset[str] = frozenset()
     """The other roles that live."""
+    own_world: bool = True
+    """Whether its ranks' numbers are of a world of its own, as another role has one of them too."""
+    only: bool = False
+    """Whether the job has never shown another role."""
     met: bool = False
-    """Whether another role, of which one is overdue, is where weights are handed over."""
+    """Whether another role with an overdue rank is in the stage that hands weights over."""
     alone: int | None = None
-    """Its rank that is the only one of the job in a stage and in no collective, where all are
-    overdue."""
+    """The rank of the role that is alone in the job in being in a stage and in no collective, while
+    all are overdue."""
     live: int = 0
     """Ranks of the job that live."""
     stored: int = 0
@@ -56,7 +61,7 @@ class Beside:
 
 
 def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
-    """By role."""
+    """What the others mean, by role."""
     found = {role: Beside() for role in roles}
     parts: defaultdict[str, list[Share]] = defaultdict(list)
     unsized: defaultdict[str, list[Share]] = defaultdict(list)
@@ -75,8 +80,11 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
                     parts[group.name].append((role, live, group))
                 if not group.sized and group.name not in OF_A_ROLE:
                     unsized[group.name].append((role, live, group))
+    users = Counter(number for ranks in roles.values() for number in {one.rank for one in ranks})
     for role, one in found.items():
         one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
+        one.only = len(roles) == 1
+        one.own_world = one.only or any(users[rank.rank] > 1 for rank in roles[role])
         one.met = bool(updating - {role})
     everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
     staying = [

@@ -91,7 +91,7 @@ def _unnamed(case: Case) -> str:
 
 
 def outsiders(case: Case) -> str:
-    """Which processes that are no ranks are waited for."""
+    """Which processes that are not ranks the role waits for."""
     awaited = {who: wait.how for wait in case.outside if (who := wait.beyond)}
     told = [f"{process} in {how}" for process, how in sorted(awaited.items())]
     return f"{'they wait' if len(case.live) > 1 else 'it waits'} for {' and '.join(told[:4])}"
@@ -228,8 +228,9 @@ def _raised(ranks: Ranks) -> list[RankFacts]:
 
 
 def _failure(ranks: Ranks) -> str:
-    """The end of a sentence that tells the first failure, if there was one: not as the first where
-    a rank has died without an exception of its own, from which those of its peers follow."""
+    """The end of a sentence: the first failure, if there was one. If a rank has died without an
+    exception of its own, it is not called the first, because those of its peers follow from the
+    death."""
     first = _first_failure(ranks)
     killed = any(
         rank.wait_class is WaitClass.GONE and rank.left_seconds is None and not rank.first_failure

@@ -38,7 +38,7 @@ WITNESS = Metric(
 NODE = Metric(
     "rl_node_slow_ratio",
     "gauge",
-    "How many times as long as their peers elsewhere the ranks of a node work, where all of them "
+    "How many times as long as their peers on other nodes the ranks of a node work, if all of them "
     "are slow.",
     ("cluster", "node", "job_id", "role"),
 )
@@ -140,7 +140,7 @@ def _build(options: NoOptions, context: JudgeContext) -> SlowCollector:
     from stagewatch.prometheus.api import PrometheusApi
 
     if context.server is None:
-        raise ConfigError("collector slow asks the server that collector jobs is told of: run both")
+        raise ConfigError("collector slow asks the server of collector judge: run both")
     api = PrometheusApi.of(context.server)
     return SlowCollector(SlowWatch(api), JobsWatch(api), close=api.close)
 

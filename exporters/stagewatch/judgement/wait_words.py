@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from stagewatch.core import words
 from stagewatch.core.words import duration, printable
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.graph import Kind
@@ -24,14 +25,7 @@ def name(text: str) -> str:
 
 def ranges(numbers: Iterable[int]) -> str:
     """`0-6, 8`, at most so many of them."""
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    shown = [str(low) if low == high else f"{low}-{high}" for low, high in parts[:_RANGES]]
-    return ", ".join([*shown, *(["..."] if parts[_RANGES:] else [])])
+    return words.ranges(numbers, _RANGES, between=", ")
 
 
 def whom(ranks: Sequence[RankFacts], *, roles: bool) -> str:
@@ -74,14 +68,14 @@ def inside(rank: RankFacts) -> str:
 
 def said(wait: Wait, *, roles: bool) -> str:
     """A wait as a sentence.  `roles`: the job has several, so that ranks need their role."""
-    tell = _SAID[Kind.ELSEWHERE.value] if wait.beyond and wait.kind != CALL else _SAID[wait.kind]
+    tell = _SAID[Kind.UNSEEN.value] if wait.beyond and wait.kind != CALL else _SAID[wait.kind]
     return tell(wait, whom(wait.waiters, roles=roles), whom(wait.targets, roles=roles))
 
 
 def label(wait: Wait) -> tuple[str, str]:
     """What they wait in, and what is the matter with it: two short lines."""
     if wait.kind == MAYBE:
-        return "may wait", "nobody sees for what"
+        return "may wait", "nothing shows for what"
     if wait.kind == CALL:
         longest = max(rank.call[1] for rank in wait.waiters if rank.call)
         return f"call of {name(wait.op)}", f"for up to {duration(longest)}"
@@ -106,7 +100,7 @@ _LABELS = {
     Kind.NO_BYTES.value: "{them} {do} not exchange bytes",
     Kind.AMBIGUOUS.value: "two groups of one name",
     Kind.TOGETHER.value: "all have come",
-    Kind.ELSEWHERE.value: "not in sight",
+    Kind.UNSEEN.value: "not in sight",
     GONE: "{them} not alive any more",
 }
 
@@ -142,8 +136,8 @@ def _left(wait: Wait, who: str, them: str) -> str:
     are = _plural(wait.waiters, "is", "are")
     have = _plural(wait.targets, "has", "have")
     where = what(wait.op, wait.sequence, wait.group)
-    elsewhere = inside(wait.targets[0]) if wait.targets else ""
-    on = f" for {elsewhere}" if elsewhere else ""
+    other = inside(wait.targets[0]) if wait.targets else ""
+    on = f" for {other}" if other else ""
     return f"{who} {are} still in {where}, which {them} {have} left{on}"
 
 
@@ -158,7 +152,7 @@ def _differ(wait: Wait, who: str, them: str) -> str:
 
 
 def _does(wait: Wait, ranks: Sequence[RankFacts]) -> str:
-    """What these are in, with what else may tell them from the other side."""
+    """What these ranks are in, with what may distinguish them from the other side."""
     first = ranks[0]
     call = first.inside.get(wait.group)
     if call is None:
@@ -176,15 +170,15 @@ def _peer(wait: Wait, who: str, them: str) -> str:
     if call and call.peer is not None:
         does = "sends to" if "send" in call.op else "receives from"
         return f"{who} {verb} {them}, which {does} rank {call.peer}"
-    if elsewhere := inside(target):
-        return f"{who} {verb} {them}, which {_plural(wait.targets, 'is', 'are')} in {elsewhere}"
+    if other := inside(target):
+        return f"{who} {verb} {them}, which {_plural(wait.targets, 'is', 'are')} in {other}"
     return f"{who} {verb} {them}, which {'receives from' if sends else 'sends to'} nobody"
 
 
 _RECEIVES = ("receives from", "receive from")
 
 
-def _elsewhere(wait: Wait, who: str, _: str) -> str:
+def _unseen(wait: Wait, who: str, _: str) -> str:
     if wait.group == POINT_TO_POINT:
         verbs = ("sends to", "send to") if "send" in wait.op else _RECEIVES
         return f"{who} {_plural(wait.waiters, *verbs)} {wait.beyond}"
@@ -197,7 +191,7 @@ def _kernel(wait: Wait, who: str, them: str) -> str:
 
 
 def _below(wait: Wait, who: str, them: str) -> str:
-    """A program that says something else is told, too."""
+    """A wait below the program; if the program says something else, the sentence has both."""
     where = what(wait.op, wait.sequence, wait.group)
     proxy = "'s proxy" if wait.kind == Kind.NO_BYTES.value and len(wait.waiters) == 1 else ""
     lacks = {"bytes": "bytes of ", "buffer": "a buffer of "}.get(wait.lacks, "")
@@ -259,7 +253,7 @@ def _call(wait: Wait, who: str, _: str) -> str:
 
 def _maybe(wait: Wait, who: str, them: str) -> str:
     stand = _plural(wait.waiters, "stands", "stand")
-    return f"{who} {stand} still and may wait for {them}; nobody sees what for"
+    return f"{who} {stand} still and may wait for {them}; nothing shows for what"
 
 
 _SAID: dict[str, Callable[[Wait, str, str], str]] = {
@@ -268,7 +262,7 @@ _SAID: dict[str, Callable[[Wait, str, str], str]] = {
     Kind.UNLIKE.value: _unlike,
     Kind.DIFFER.value: _differ,
     Kind.PEER.value: _peer,
-    Kind.ELSEWHERE.value: _elsewhere,
+    Kind.UNSEEN.value: _unseen,
     Kind.KERNEL.value: _kernel,
     Kind.NOT_LAUNCHED.value: _below,
     Kind.NOT_BEGUN.value: _below,

@@ -28,7 +28,7 @@ Key = tuple[str, int, int, str]
 
 
 def key(rank: RankFacts) -> Key:
-    """What tells a rank from all others of its job."""
+    """What identifies a rank in its job."""
     return rank.role, rank.rank, rank.pid, rank.node
 
 
@@ -39,7 +39,7 @@ class Wait:
     waiters: tuple[RankFacts, ...]
     targets: tuple[RankFacts, ...]
     kind: str
-    """A `Kind` but for `ELSEWHERE` with targets, or `CALL`, `MAYBE`, `GONE`."""
+    """A `Kind` but for `UNSEEN` with targets, or `CALL`, `MAYBE`, `GONE`."""
     group: str = ""
     op: str = ""
     sequence: int | None = None
@@ -94,7 +94,7 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
         return _message(wait, verdict)
     if edge.kind is Kind.KERNEL:
         return _beyond(wait, edge.outside, verdicts) if edge.outside else wait
-    if edge.kind is not Kind.ELSEWHERE:
+    if edge.kind is not Kind.UNSEEN:
         return wait
     others = [one for one in verdicts if one is not verdict and edge.group not in OF_A_ROLE]
     late = [
@@ -148,9 +148,9 @@ def _unseen(count: int, verdict: Verdict, group: str) -> str:
     numbers, absent = verdict.case.absent_numbers(8) if group in OF_A_ROLE else ([], 0)
     which = ", ".join(map(str, numbers)) + (", ..." if absent > 8 else "")
     if count == 0:
-        return "members that are not in sight"
-    one = "a member that is" if count == 1 else f"{count} members that are"
-    return f"{one} not in sight" + (f" ({which})" if numbers and absent == count else "")
+        return "unseen members"
+    one = "an unseen member" if count == 1 else f"{count} unseen members"
+    return one + (f" ({which})" if numbers and absent == count else "")
 
 
 def _message(wait: Wait, verdict: Verdict) -> Wait:
@@ -170,7 +170,7 @@ def _message(wait: Wait, verdict: Verdict) -> Wait:
 
 
 def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
-    """Ranks that are overdue inside of calls, and in nothing that the edges tell."""
+    """Ranks that are overdue inside calls, and in nothing that the edges show."""
     told = {key(rank) for wait in seen for rank in wait.waiters}
     return [
         Wait((rank,), (), CALL, op=rank.call[0], beyond=rank.call[0])
@@ -196,7 +196,7 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
 
 
 def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
-    """What nobody sees: ranks that stand still without being seen to wait for anybody."""
+    """Assumed waits: ranks that stand still although nothing shows that they wait."""
     waiting = {key(rank) for wait in seen if not wait.nobody for rank in wait.waiters}
     awaited = {key(rank) for wait in seen for rank in wait.targets}
     charged = [rank for verdict in verdicts for rank in verdict.culprits]

@@ -160,9 +160,9 @@ class Watch:
         return bool(self._api.query("count(rl_rank_up)", at))
 
     def _troubled(self, at: float, among: Collection[JobKey] = ()) -> list[JobKey]:
-        """The jobs with a rank that is overdue, has died, is stopped or held, or has announced a
-        pause, and those that tell nothing, stand still and are not all there: of others nothing
-        more is asked."""
+        """The jobs with a rank that is overdue, dead, stopped, held, or has announced a pause, and
+        those without marks that stand still and lack ranks. The judge asks nothing more about other
+        jobs."""
         of = chosen(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
@@ -184,11 +184,11 @@ class Watch:
             and job_key(one.labels) not in sure
             and (not self._sums.live or _role(one) in self._sums.live)
         }
-        found = sure | self._overdue(perhaps, at) | self._untold(of, at)
+        found = sure | self._overdue(perhaps, at) | self._silent_from_the_start(of, at)
         return sorted(found.intersection(among) if among else found)
 
-    def _untold(self, of: str, at: float) -> set[JobKey]:
-        """Jobs that tell nothing, all of whose ranks stand still, fewer than their world counts."""
+    def _silent_from_the_start(self, of: str, at: float) -> set[JobKey]:
+        """Jobs without any mark, all of whose ranks stand still, fewer than their world has."""
         still, job = f"{STILL}{{{of}}}", "by (cluster, job_id)"
         standing = self._api.query(
             f"count {job} ({still}) unless on (cluster, job_id) {SUMS['gaps']}{{{of}}}"

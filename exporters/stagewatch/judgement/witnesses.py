@@ -90,7 +90,7 @@ def _errors(counter: str, labels: str = "") -> str:
 
 
 def _waiting(of: str) -> str:
-    """One that has never waited for data tells nothing."""
+    """A rank that has never waited for data proves nothing."""
     waited = f"sum by ({RANK}) (rate(rl_rank_data_wait_seconds_total{{{of}}}[2m]))"
     return f"({waited} or on ({RANK}) 0 * rank:rl_own_work:ratio{{{of}}})"
 
@@ -281,4 +281,4 @@ WITNESSES = (
     Witness("swapped", _SWAPPED, *(_ABOVE, 0.02), "%s of its memory is swapped out."),
     Witness("tcp_repeats", _REPEATS, *(_ABOVE, 0.01), "%s of its TCP segments are sent again."),
 )
-"""In the order in which the alert tells them."""
+"""In the order of the alert."""

@@ -113,7 +113,7 @@ def collective(group: str, call: Inside) -> str:
 def calling(ranks: Sequence[RankFacts]) -> str:
     """`inside its call of search for 42 s`; empty unless all of them are inside calls.
 
-    Of several names it tells the one that most ranks are in, with the longest of these calls.
+    If they are in calls of several names: the one that most are in, with its longest call.
     """
     calls = [rank.call for rank in ranks if rank.call is not None]
     if not calls or len(calls) < len(ranks):
@@ -156,8 +156,8 @@ MEANING = {
         "have not entered what the others wait in",
     ),
     "awaited_through": (
-        "has not brought what the others ask a process for",
-        "have not brought what the others ask a process for",
+        "has not delivered the data that the others wait for",
+        "have not delivered the data that the others wait for",
     ),
     "not_launched": (
         "has not launched on its GPU what the others wait in",
@@ -187,8 +187,8 @@ MEANING = {
     "stack_differs": ("is in other code than all others", "are in other code than all others"),
     "stage_differs": ("is in a stage of its own", "are in a stage of their own"),
     "role_differs": (
-        "stands there while all other roles wait",
-        "stand there as a whole role, and all others wait",
+        "makes no progress while all other roles wait",
+        "make no progress as a whole role while all others wait",
     ),
     "alone": ("is the only live rank, and makes no progress",) * 2,
     "stage_behind": (
@@ -196,11 +196,11 @@ MEANING = {
         "are in a stage that their peers have completed",
     ),
 }
-"""What each kind of evidence says that one rank does, and several do."""
+"""What each kind of evidence means: of one rank, and of several."""
 
 
 def meaning(charge: Charge, *, several: bool) -> str:
-    """What a charge says that one rank does, or several do."""
+    """What a charge means: of one rank, or of several."""
     if charge.evidence == "awaited" and not charge.group:
         return f"{'hold' if several else 'holds'} what the others wait for"
     if charge.evidence == "left_loop_early" and charge.rank.stage == "idle":
@@ -214,8 +214,8 @@ NOBODY = {
     "cycle": "every rank that another waits for waits itself",
     "other_role": "another role of the job may hold it up",
     "call": "all ranks are inside calls of tools, environments or reward functions",
-    "asking": "whether who is waited for waits in turn, the kernel is being asked",
-    "outsider": "it waits for a process that is no rank",
+    "asking": "the kernel is being asked whether the rank that others wait for waits itself",
+    "outsider": "it waits for a process that is not a rank",
     "group_only": "no rank stands out; suspect the transport, a switch or a GPU",
     "busy": "all ranks keep a core busy, outside collectives: they compute, or their GPUs hang",
     "asleep": "all ranks sleep in a stage and no collective: an event was lost or a lock is held",
@@ -224,7 +224,7 @@ NOBODY = {
 }
 """What is known where nobody is named."""
 EXCUSES = {
-    "computing": "{who} is at work on something long",
+    "computing": "{who} is busy with something that takes long",
     "debugger": "a debugger holds {who}",
     "long_stage": "{who} is in {stage}, which may take long",
     "other_role": "{who} of another role is in {stage}, and this one may wait for it",
@@ -232,11 +232,11 @@ EXCUSES = {
     "expected": "{who} has announced a pause",
     "suspended": "all ranks are stopped, or were a moment ago: the job is suspended",
 }
-"""Why what looks like a stall is none."""
+"""Why something looks like a stall and is not one."""
 
 
 def excused(excuse: Excuse) -> str:
-    """Why, with whose doing it is."""
+    """Why a role is not stalled, and which rank is the reason."""
     rank = excuse.rank
     whose = who((rank,)) if rank else "a rank"
     stage = (rank.stage if rank else None) or "a stage that may take long"

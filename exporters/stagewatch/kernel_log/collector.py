@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
-from stagewatch.core.state_file import StateFile, optional, past, text, whole
+from stagewatch.core.state_file import Past, StateFile, decode, encode
 from stagewatch.gpu.xids import Seen, Source, XidLedger, meaning
 from stagewatch.kernel_log.lines import (
     NfsLine,
@@ -120,7 +121,7 @@ class Count:
     """How often something happened, and when it last did (Unix time)."""
 
     count: int = 0
-    last: float = 0.0
+    last: Past = 0.0
 
 
 @dataclass(slots=True)
@@ -135,43 +136,9 @@ class KmsgState:
     sequence: int | None = None
     xids: list[Seen] = field(default_factory=list)
     kills: dict[Victim, Count] = field(default_factory=dict)
-    nfs: dict[str, float | None] = field(default_factory=dict)
+    nfs: dict[str, Past | None] = field(default_factory=dict)
     """Unix time since which a server has not answered; `None` if it does."""
     switches: dict[Switch, Count] = field(default_factory=dict)
-
-
-def load(content: Any) -> KmsgState:
-    """The state of a file.  Raises one of `core.state_file.BROKEN` if it is damaged."""
-    return KmsgState(
-        text(content["boot_id"]),
-        optional(whole)(content["sequence"]),
-        [_seen(**seen) for seen in content["xids"]],
-        dict(map(_kill, content["kills"])),
-        {text(name): optional(past)(since) for name, since in content["nfs"].items()},
-        dict(map(_switch, content["switches"])),
-    )
-
-
-def _seen(bus: Any, xid: Any, severity: Any, count: Any, last: Any) -> Seen:
-    return Seen(text(bus), whole(xid), text(severity), whole(count), past(last))
-
-
-def _kill(saved: Any) -> tuple[Victim, Count]:
-    scope, job_id, role, rank = map(text, saved["victim"])
-    return (scope, job_id, role, rank), Count(whole(saved["count"]), past(saved["last"]))
-
-
-def _switch(saved: Any) -> tuple[Switch, Count]:
-    bus, sxid, severity = map(text, saved["switch"])
-    return (bus, sxid, severity), Count(whole(saved["count"]), past(saved["last"]))
-
-
-def dump(state: KmsgState) -> dict[str, Any]:
-    """The content of the file."""
-    return asdict(state) | {
-        "kills": [{"victim": victim, **asdict(kill)} for victim, kill in state.kills.items()],
-        "switches": [{"switch": key, **asdict(seen)} for key, seen in state.switches.items()],
-    }
 
 
 def _note(counts: dict[K, Count], key: K, when: float, most: int) -> None:
@@ -205,7 +172,7 @@ class KmsgCollector(Collector):
         self._clock = clock
         self._pids: OrderedDict[int, RankKey] = OrderedDict()
         self._causes: OrderedDict[int, str] = OrderedDict()
-        kept = self._file.load(load) if self._file is not None else None
+        kept = self._file.load(partial(decode, KmsgState)) if self._file is not None else None
         # State of an earlier boot is of no use: the log begins again, and so do the counters.
         self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
         self._saved_at = float("-inf")
@@ -282,7 +249,7 @@ class KmsgCollector(Collector):
         self._saved_at = self._clock()
         self._state.sequence = self._log.last
         self._state.xids = list(self._xids)
-        self._file.save(dump(self._state))
+        self._file.save(encode(self._state))
 
     def _samples(self) -> Samples:
         out = Samples()

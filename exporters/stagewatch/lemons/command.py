@@ -3,13 +3,12 @@
   stagewatch lemons --prometheus http://prometheus:9090 --since 30d
   stagewatch lemons --accounting --json
   stagewatch lemons --cluster east --write /shared/stagewatch/lemons.json
-      the same for `stagewatch check --lemons FILE`, which a prolog asks
+      also write the file that `stagewatch check --lemons FILE` reads in a prolog
 
 A node's interruptions are the times that the judge named it (as what holds a job up, or as slow),
-critical XIDs, and the times that Slurm had it down, failing, or drained for a fault; what follows
-within a day counts once.  They are compared with the hours in which jobs had the node.  A node is
-a lemon if even the lower end of its rate's interval is above the fleet's rate; GPUs likewise, by
-what is known of one GPU.
+critical XIDs, and the times that Slurm had it down, failing, or drained for a fault; events within
+a day count as one.  Its rate is their number by the hours in which jobs had the node.  A node is a
+lemon if even the lower end of its rate's interval is above the fleet's rate; GPUs likewise.
 
 exit status:
   0  the ledger is printed, with or without lemons
@@ -23,6 +22,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,11 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     options = options_of(arguments, LemonsOptions, "lemons")
     now = time.time()
     period = Period(now - options.since, now)
-    api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
-    try:
+    with closing(PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))) as api:
         pasts = read_past(api, period, options.cluster)
-    finally:
-        api.close()
     if not any(past.nodes for past in pasts.values()):
         raise StagewatchError("no job has had a node in this time, as far as the server knows")
     if len(pasts) > 1 and (options.write or options.accounting):

@@ -95,7 +95,7 @@ def _exposure(
 
 
 def _verdicts(api: PrometheusApi, period: Period, labels: Mapping[str, str]) -> Iterator[Event]:
-    """The times that the judge named a rank, or told that a rank or a node is slow."""
+    """The times when the judge named a rank, or a rank or a node was slow."""
     slow = {"alertname": ("SlowRank", "SlowNode"), "alertstate": "firing"}
     found = []
     for kind, series in (
@@ -126,7 +126,7 @@ def _verdict(kind: str, track: Track, start: float, end: float) -> Event:
 
 
 def _closely(api: PrometheusApi, event: Event, track: Track) -> Event:
-    """The same with the rank's GPU, where it has one, and what a stall cost."""
+    """The event with the rank's GPU, if it has one, and the cost of the stall."""
     job = {name: track.labels.get(name, "") for name in ("cluster", "job_id", "role")}
     if event.rank:
         rank = {**job, "node": event.unit.node, "rank": event.rank}
@@ -143,7 +143,7 @@ def _closely(api: PrometheusApi, event: Event, track: Track) -> Event:
 
 
 def _xids(api: PrometheusApi, period: Period, labels: Mapping[str, str]) -> Iterator[Event]:
-    """Critical errors of GPUs, by the times that the agents tell."""
+    """Critical errors of GPUs, at the times that the agents export."""
     critical = select("gpu_xid_last_timestamp_seconds", **labels, severity="critical")
     query = f"max by (cluster, node, uuid, xid) ({critical})"
     for track in api.query_range(query, period.start, period.end, NODE_SECONDS):

@@ -3,14 +3,17 @@
 Runs in a worker of the helper process, since logs lie on mounts that may not answer; standard
 library only.  Between runs it keeps the position in every file and the counts.
 
-A run has a limit of bytes.  If a file grew by more, the run reads the start and the end of the new
-part, and counts the middle as skipped.  Only the first part of a long line is read.
+A run has limits of bytes and of the processor's time, which the files share.  If a file grew by
+more bytes, the run reads the start and the end of the new part, and counts the middle as skipped;
+if its lines take a pattern longer, it counts the rest as skipped.  Only the first part of a long
+line is read.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +33,8 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
     """One look at all files of a pattern.
 
     Arguments: pattern (a path with `{job_id}`, `{role}`, `{rank}`, `*`), patterns (user-defined,
-    `name=regex`; none for the known ones), max_files, max_bytes.  The result has `series` (one per
-    kind of line), `files` (one per label set) and totals.
+    `name=regex`; none for the known ones), max_files, max_bytes, max_seconds.  The result has
+    `series` (one per kind of line), `files` (one per label set) and totals.
     """
     report.phase("read")
     reader = _Reader(arguments, leftover)
@@ -47,6 +50,7 @@ class _Reader:
         )
         self._max_files: int = arguments["max_files"]
         self._allowed: int = arguments["max_bytes"]
+        self._seconds: float = arguments["max_seconds"]
         self._first_run = leftover is None
         self._state: dict[str, Any] = leftover or {"files": {}, "read": 0, "skipped": 0}
         self._entries = 0
@@ -64,8 +68,10 @@ class _Reader:
             behind.append((max(0, status.st_size - file["offset"]), path, status))
         self._state["files"] = files
         for number, (_, path, status) in enumerate(sorted(behind, key=lambda item: item[0])):
-            share = self._allowed // (len(behind) - number)
-            self._allowed -= self._reader.read_on(Path(path), files[path], status, share)
+            left, began = len(behind) - number, time.process_time()
+            share, seconds = self._allowed // left, self._seconds / left
+            self._allowed -= self._reader.read_on(Path(path), files[path], status, share, seconds)
+            self._seconds -= time.process_time() - began
         self._state["read"] += self._reader.read
         self._state["skipped"] += self._reader.skipped
         report.keep(self._state)

@@ -22,6 +22,8 @@ MOST_FILES = 256
 """Files read of one path: those written last."""
 MOST_BYTES = 4 << 20
 """Read at one time of all files of a path."""
+MOST_SECONDS = 0.5
+"""Of the processor's time, for the same."""
 
 _FILE = ("job_id", "role", "rank", "file")
 _LINE = ("pattern", *_FILE)
@@ -40,7 +42,8 @@ FIRST = gauge(
 LAST = gauge("log_last_match_timestamp_seconds", "Time of the last such line.", _LINE)
 SKIPPED = counter(
     "log_skipped_bytes_total",
-    "Bytes skipped because too many came at once: the agent does not see errors in them.",
+    "Bytes skipped because too many came at once, or took too long to search: the agent does not "
+    "see errors in them.",
     _PATH,
 )
 STUCK = gauge(
@@ -124,6 +127,7 @@ def job(path: str, options: LogsOptions) -> JobSpec:
             "patterns": list(options.patterns),
             "max_files": MOST_FILES,
             "max_bytes": MOST_BYTES,
+            "max_seconds": MOST_SECONDS,
         },
         interval=options.every,
         deadline=options.deadline,

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-import stat
+import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from stagewatch.core.path_patterns import Entries
-from stagewatch.logs.patterns import Pattern
+from stagewatch.core.regular import regular
+from stagewatch.logs.patterns import Pattern, cut
 
 READ = 1 << 20
 MAX_PENDING = 64 << 10
@@ -47,9 +49,16 @@ class LogReader:
         self._patterns = tuple(patterns)
         self._entries = entries
 
-    def read_on(self, path: Path, file: dict[str, Any], status: os.stat_result, share: int) -> int:
-        """Read the new part, over a rotation or a truncation; return the bytes read."""
+    def read_on(
+        self, path: Path, file: dict[str, Any], status: os.stat_result, share: int, seconds: float
+    ) -> int:
+        """Read the new part, over a rotation or a truncation; return the bytes read.
+
+        `share`: of the bytes; `seconds`: of the processor's time.  Lines that a pattern has not
+        searched by then are skipped: a user can write some that take it years.
+        """
         read = 0
+        self._seconds = seconds
         inode = [status.st_dev, status.st_ino]
         if file["inode"] != inode:
             rotated = self._rotated(path, file["inode"])
@@ -72,22 +81,21 @@ class LogReader:
         return None
 
     def _read_file(self, path: Path, file: dict[str, Any], share: int) -> int:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(path, flags)
+            with regular(path, follow=False) as (descriptor, status):
+                if [status.st_dev, status.st_ino] == file["inode"]:  # not replaced meanwhile
+                    return self._within_time(descriptor, file, status.st_size, share)
         except OSError:
-            return 0
+            pass
+        return 0
+
+    def _within_time(self, descriptor: int, file: dict[str, Any], size: int, share: int) -> int:
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return 0
-            if [status.st_dev, status.st_ino] != file["inode"]:  # replaced meanwhile
-                return 0
-            return self._read_descriptor(descriptor, file, status.st_size, share)
-        except OSError:
-            return 0
-        finally:
-            os.close(descriptor)
+            with _within(self._seconds):
+                return self._read_descriptor(descriptor, file, size, share)
+        except _TooLong:
+            self._skip(file, size)
+            return share
 
     def _read_descriptor(self, descriptor: int, file: dict[str, Any], size: int, share: int) -> int:
         """Read all of it, or the first and the last part up to the limit."""
@@ -97,11 +105,13 @@ class LogReader:
         if behind <= share:
             return self._lines(descriptor, file, size)
         read += self._lines(descriptor, file, file["offset"] + share // 2)
-        resume = size - share // 2
-        if resume > file["offset"]:
-            self.skipped += resume - file["offset"]
-            file |= {"offset": resume, "in_long_line": True}
+        self._skip(file, size - share // 2)
         return read + self._lines(descriptor, file, size)
+
+    def _skip(self, file: dict[str, Any], until: int) -> None:
+        if until > file["offset"]:
+            self.skipped += until - file["offset"]
+            file |= {"offset": until, "in_long_line": True}
 
     def _lines(self, descriptor: int, file: dict[str, Any], until: int) -> int:
         """Count the lines up to a position; the last one only if it is complete."""
@@ -133,7 +143,7 @@ class LogReader:
                 return begin
             end = len(chunk)  # a line without an end: its start is enough
             file["in_long_line"] = True
-        lines = chunk[begin:end]
+        lines = cut(chunk[begin:end])
         for pattern in self._patterns:
             for _, line in pattern.lines(lines):
                 self._count(file, pattern, line)
@@ -151,6 +161,25 @@ class LogReader:
             key = "\0".join([pattern.name, file["labels"].get("job_id", ""), "", "other"])
         count, first, last = counts.get(key, (0, when, when))
         counts[key] = (count + 1, min(first, when), max(last, when))
+
+
+class _TooLong(Exception):
+    pass
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raises `_TooLong` after so much time of the processor; `re` heeds signals as it searches."""
+
+    def stop(*_: object) -> None:
+        raise _TooLong
+
+    signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 def _time_in(line: bytes, now: float) -> float:

@@ -22,7 +22,7 @@ class Pattern:
     words: tuple[bytes, ...] = ()
 
     def lines(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
-        """The lines of a chunk that match, with their positions, in order."""
+        """The lines of a chunk that match, with their positions, in order; `cut` has cut them."""
         last = -1
         for at in sorted(set(self._places(chunk))):
             if at <= last:
@@ -30,7 +30,7 @@ class Pattern:
             begin = chunk.rfind(b"\n", 0, at) + 1
             end = chunk.find(b"\n", at)
             last = len(chunk) if end < 0 else end
-            line = chunk[begin : min(last, begin + MAX_LINE)]
+            line = chunk[begin:last]
             if self.regex.search(line):
                 yield begin, line
 
@@ -43,6 +43,11 @@ class Pattern:
                 yield at
                 end = chunk.find(b"\n", at)
                 at = -1 if end < 0 else chunk.find(word, end)
+
+
+def cut(lines: bytes) -> bytes:
+    """The lines without what is beyond the limit."""
+    return b"\n".join([line[:MAX_LINE] for line in lines.split(b"\n")])
 
 
 def _known(name: str, regex: bytes, *words: bytes) -> Pattern:

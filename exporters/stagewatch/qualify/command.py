@@ -1,4 +1,4 @@
-"""Qualifies this node for jobs: measures for a minute, and passes, warns or fails with the figures.
+"""Measures this node for a minute and says whether it is fit for jobs: pass, warn or fail.
 
   stagewatch qualify
   stagewatch qualify --python /opt/pytorch/bin/python --gpus 8 --storage /scratch --timeout 90s
@@ -8,17 +8,17 @@ Nothing else should run on the node. Parts (--skip leaves some out):
 
   clock       synchronised, and off by less than 10 ms
   storage     a file is written, synced and read back in each directory of --storage
-  memory      a large block is copied within the memory of each GPU, all at once; the copy is whole
-  product     two matrices are multiplied on each GPU, all at once, each time to the same bits
-  all_reduce  all GPUs of the node, over NCCL; the sum is right
+  memory      a large block is copied within the memory of each GPU, all at once, and compared
+  product     two matrices are multiplied on each GPU, all at once, always to the same bits
+  all_reduce  all GPUs of the node add up by NCCL, to the right sum
 
 Without a GPU the last three run on the CPU (over gloo); without PyTorch they are skipped, with the
-reason. Each figure is the best of some, and is held against the median of the device's last 20 that
-passed, once there are three, and against the peak of the GPU's model where that is known. All ends
-within --timeout: what has not answered by then is killed and has failed.
+reason. A figure is the best of several runs. It is compared with the median of the last 20 figures
+with which the device passed, once there are three, and with the peak of the GPU's model if that is
+known. The command ends within --timeout: a part that has not answered by then fails and is killed.
 
 exit status:
-  0  pass: nothing was found, of what was not skipped
+  0  pass: all parts that were not skipped are well
   1  nothing could be measured
   2  an option cannot be used
   3  warn

@@ -62,7 +62,7 @@ DEVICE = gauge(
     "rl_rank_device_state",
     "1 for what the rank's GPU does, in the mean of 10 s: works (its tensor cores or memory are "
     "active, or it draws as much power), moves (bytes alone), spins (kernels run and do neither), "
-    "idle (none runs), lost. Absent where that cannot be told, as of a GPU of several processes.",
+    "idle (none runs), lost. Absent if that is unknown, as for a GPU of several processes.",
     (*RANK_LABELS, "state"),
 )
 _Look = tuple[ProcessStat, Sample]

@@ -53,7 +53,7 @@ class CensusCollector(Collector):
 
 SPEC = Declaration(
     name="census",
-    help="room for stage records, and processes that cannot be told to be ranks or not",
+    help="room for stage records, and processes that may be ranks but cannot be read",
     interval=5.0,
     options=NoOptions,
 )

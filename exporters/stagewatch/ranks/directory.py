@@ -180,7 +180,7 @@ class RankDirectory:
 def records_of_node(record_dir: Path, proc: Procfs) -> RecordDirectory:
     """The records of a directory; unless a site has named it, of private directories too."""
     ordinary = record_dir == Path(DEFAULT_DIRECTORY)
-    return RecordDirectory(record_dir, proc, elsewhere=readable_places if ordinary else list)
+    return RecordDirectory(record_dir, proc, private=readable_places if ordinary else list)
 
 
 @contextmanager

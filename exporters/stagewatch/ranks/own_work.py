@@ -57,7 +57,7 @@ DEVICE_WAIT = counter(
 )
 STEPS = counter(
     "rl_rank_steps_total",
-    "Steps of the rank that the agent has measured, told from the numbers that the rank gave them. "
+    "Steps of the rank that the agent has measured, by the numbers that the rank gives them. "
     "Those with a stage init, eval, checkpoint or cleanup are left out, here and in what follows.",
     RANK_LABELS,
 )

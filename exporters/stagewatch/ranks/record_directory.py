@@ -136,7 +136,7 @@ class _Refusal:
 class RecordDirectory:
     """The records of one node.  Not thread-safe.
 
-    `elsewhere` lists further directories, private ones of users, whose files are named in full.
+    `private` lists the private directories of users, whose files are named in full.
     One that cannot be listed, or is a symbolic link, is passed over.
     """
 
@@ -145,12 +145,12 @@ class RecordDirectory:
         directory: Path,
         proc: Procfs,
         *,
-        elsewhere: Callable[[], list[Path]] = list,
+        private: Callable[[], list[Path]] = list,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._proc = proc
-        self._elsewhere = elsewhere
+        self._list_private = private
         self._clock = clock
         self._private: list[Path] = []
         self._listed_at = float("-inf")
@@ -277,7 +277,7 @@ class RecordDirectory:
         now = self._clock()
         if now - self._listed_at >= RECHECK_SECONDS:
             self._listed_at = now
-            self._private = [place for place in self._elsewhere() if place != self._directory]
+            self._private = [place for place in self._list_private() if place != self._directory]
         names: set[str] = set()
         for place in self._private:
             with contextlib.suppress(OSError), pinned(place) as fd:

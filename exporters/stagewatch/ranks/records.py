@@ -239,6 +239,8 @@ class RankRecord:
     """File name, for messages."""
     uid: int = field(default=-1, compare=False)
     """User the file belongs to."""
+    closed_at: float = 0.0
+    """`CLOCK_BOOTTIME` at which the process closed it, seconds; 0: unknown."""
 
     @property
     def collectives(self) -> dict[str, int]:
@@ -420,6 +422,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         start_ticks=words[layout.H_START_TICKS],
         created=words[layout.H_CREATED_WALL] / 1e9,
         closed=words[layout.H_CLOSED] == 1,
+        closed_at=max(0, words[layout.H_CLOSED_AT]) / 1e9,
         dropped=max(0, words[layout.H_DROPPED]),
         lanes=tuple([_lane(raw, words, rest, at) for at in lanes]),
         totals=_totals(words, lanes),

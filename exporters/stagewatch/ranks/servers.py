@@ -20,7 +20,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.families import MAX_SHARE, Families, ProcessFamilies
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.socket_diag import TcpSocket
-from stagewatch.ranks.waits.naming import called, shortened
+from stagewatch.ranks.waits.naming import ENDED, called, shortened
 from stagewatch.ranks.waits.tcp import Address, Table, is_loopback, local, remote
 
 LOOK_SECONDS = 5.0
@@ -116,7 +116,7 @@ class Servers:
                     callers += running - seen
                     seen |= running
                 elif began <= server.seen <= now - late:
-                    found[caller] += (f"{server.name}, which has ended",)
+                    found[caller] += (f"{server.name}{ENDED}",)
         return found
 
     def _look(self, families: Families, now: float) -> None:

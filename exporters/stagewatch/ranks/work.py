@@ -38,7 +38,7 @@ AT_WORK = gauge(
 )
 STILL = gauge(
     "rl_rank_still_seconds",
-    "Of a rank that has told nothing of itself, with a stage record or without one: time since it "
+    "Of a rank that has made no mark, with a stage record or without one: time since it "
     "was last seen at work or to start a process.",
     RANK_LABELS,
 )

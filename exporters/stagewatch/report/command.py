@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,16 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     if arguments.report == "experiment":
         import_module("matplotlib")  # a lack of it is told before the server is asked
-    api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
-    try:
+    with closing(PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))) as api:
         files = _files(api, arguments)
         if output.suffix.lower() in (".html", ".htm"):
             _write(output, next(files)[1])
         else:
             for name, content in files:
                 _write(output / name, content)
-    finally:
-        api.close()
     return 0
 
 

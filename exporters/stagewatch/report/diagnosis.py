@@ -79,17 +79,17 @@ def milestones(fault: Fault, target: Target, view: View) -> Milestones:
     ]
     alerts = [each for each in view.firings if each.severity]
     right = [each for each in view.firings if target.matches(component_of(each.labels))]
-    detections: list[Milestone] = [each.told for each in alerts[:1]]
+    detections: list[Milestone] = [each.milestone for each in alerts[:1]]
     if view.detects_by_eye:
-        detections += [each.told for each in view.events[:1]] + deviations[:1]
+        detections += [each.milestone for each in view.events[:1]] + deviations[:1]
     return {
         "injected": Milestone(fault.start, f"marker {fault.id}"),
-        "effect": _earliest([*deviations[:1], *(each.told for each in view.events[:1])]),
+        "effect": _earliest([*deviations[:1], *(each.milestone for each in view.events[:1])]),
         "detected": _earliest(detections),
-        "localised": _earliest([each.told for each in right[:1]]),
-        "hung_at": _earliest([each.told for each in view.hung[:1]]),
-        "first_error": _earliest([each.told for each in errors[:1]]),
-        "last_error": _earliest([each.told for each in errors[-1:]]),
+        "localised": _earliest([each.milestone for each in right[:1]]),
+        "hung_at": _earliest([each.milestone for each in view.hung[:1]]),
+        "first_error": _earliest([each.milestone for each in errors[:1]]),
+        "last_error": _earliest([each.milestone for each in errors[-1:]]),
         "ended": Milestone(fault.end, "marker last seen open" if fault.end else ""),
         "clear": _clear(view.firings),
     }

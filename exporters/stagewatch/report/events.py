@@ -119,7 +119,7 @@ class Firing:
         return self.labels.get("severity", "")
 
     @property
-    def told(self) -> Milestone:
+    def milestone(self) -> Milestone:
         """When it began, and of what it speaks."""
         who = component_of(self.labels)
         about = "" if who.kind == "slurm" else f": {who.label}"
@@ -155,7 +155,7 @@ class Event:
     text: str
 
     @property
-    def told(self) -> Milestone:
+    def milestone(self) -> Milestone:
         """When it happened, to whom and in which stage."""
         place = f" in {self.stage}" if self.stage else ""
         return Milestone(self.time, f"{self.component.label}{place}: {self.text}")
@@ -215,7 +215,7 @@ class Hung:
     frame: str
 
     @property
-    def told(self) -> Milestone:
+    def milestone(self) -> Milestone:
         """When, who and where."""
         return Milestone(self.time, f"{self.component.label} at {self.frame}")
 

@@ -63,7 +63,7 @@ class Phases:
         return max(known) if known and len(known) == len(times) else None
 
     @property
-    def told(self) -> bool:
+    def has_section(self) -> bool:
         """Whether it has a section of its own: a job was hit, or a fault injected."""
         return self.downtime is not None or self.injected is not None
 

@@ -121,9 +121,9 @@ class ClusterRecovery:
         return [each.downtime.seconds for each in self.incidents if each.downtime]
 
     @property
-    def told(self) -> list[Phases]:
+    def sections(self) -> list[Phases]:
         """The incidents that have a section of their own."""
-        return [each for each in self.incidents if each.told][:MAX_SECTIONS]
+        return [each for each in self.incidents if each.has_section][:MAX_SECTIONS]
 
     @property
     def wasted_gpu_hours(self) -> float | None:

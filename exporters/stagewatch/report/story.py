@@ -51,7 +51,7 @@ def entries(experiment: Experiment) -> list[Entry]:
         (experiment.milestones[name], words, colour) for name, words, colour in MOMENTS
     ]
     told += [(each, words, "") for each, words in _events([*view.events, *view.kernel])]
-    told += [(each.told, "alert" if each.severity else "verdict", "") for each in view.firings]
+    told += [(each.milestone, "alert" if each.severity else "verdict", "") for each in view.firings]
     merged: dict[tuple[float, str], Entry] = {}
     for milestone, words, colour in told:
         if milestone.time is None:
@@ -83,9 +83,9 @@ def _events(events: Iterable[Event]) -> Iterator[tuple[Milestone, str]]:
     for group in groups:
         words = EVENTS.get(group[0].kind, group[0].kind)
         if len(group) < MANY:
-            yield from ((each.told, words) for each in group)
+            yield from ((each.milestone, words) for each in group)
             continue
-        first = group[0].told
+        first = group[0].milestone
         others = f"{first.what}, and {len(group) - 1} other ranks within a second"
         yield Milestone(first.time, others), words
 
@@ -192,7 +192,7 @@ def _showed(experiment: Experiment) -> str:
         add(last.time, f"the last error, {last.text}, was that of {last.component.label}{stage},")
     add(detected.time, f"the first alert was {detected.what},")
     if localised.time != detected.time:
-        verdicts = [each.told for each in view.firings if not each.severity]
+        verdicts = [each.milestone for each in view.firings if not each.severity]
         by = "the verdict " if localised in verdicts else ""
         add(localised.time, f"{by}{localised.what} was the first to name the place,")
     told = [words for _, words in sorted(parts)]

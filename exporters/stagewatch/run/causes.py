@@ -19,7 +19,7 @@ from stagewatch.ranks.records import Failure, Life, RankRecord
 from stagewatch.run.endings import Ending
 
 _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
-_FATAL = {
+FATAL = {
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE),
     *(signal.SIGILL, signal.SIGSYS, signal.SIGTRAP),
 }
@@ -43,7 +43,7 @@ def of_rank(
         where = f",{stage}{step}" if stage or step else ""
         what = f"{told}{where}"
         return Cause(
-            means.kind,
+            Kind.LEFT if means.kind is Kind.STATUS else means.kind,
             failure.time,
             name(record),
             what,
@@ -53,9 +53,11 @@ def of_rank(
             ended=ending.time if ending else inf,
         )
     if record.life is Life.CLOSED:
-        time = ending.time if ending else missed_at
+        # Its peers may notice before its process has ended.
+        time = record.closed_at + offset if record.closed_at else missed_at
         whom = f"{name(record)} (pid {record.pid})"
-        return Cause(Kind.LEFT, time, whom, "it ended well", rank=record.rank)
+        what = ended(ending.status) if ending and ending.status else "it ended well"
+        return Cause(Kind.LEFT, time, whom, what, rank=record.rank)
     if record.life is not Life.GONE:
         return None
     number = ending.signal if ending else 0
@@ -67,7 +69,7 @@ def of_rank(
         f"{ended(ending.status if ending else None)}{stage}",
         *_death(number),
         record.rank,
-        killed=number in _FATAL,
+        killed=number in FATAL,
     )
 
 
@@ -83,7 +85,7 @@ def _death(number: int) -> tuple[Death, bool]:
 def of_helpers(endings: Sequence[Ending], until: float) -> Iterable[Cause]:
     """Processes that are no ranks, and that a fatal signal has ended shortly before `until`."""
     for ending in endings:
-        if ending.signal in _FATAL and until - ECHO_SECONDS <= ending.time:
+        if ending.signal in FATAL and until - ECHO_SECONDS <= ending.time:
             whom = f"process {ending.pid} ({ending.command}), which is no rank,"
             yield Cause(
                 Kind.HELPER, ending.time, whom, ended(ending.status), *_death(ending.signal)

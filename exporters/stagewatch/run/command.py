@@ -117,7 +117,7 @@ def _logged(since: int) -> Cause | None:
 def _tell(hang: str) -> None:
     """What is wrong, while it lasts: whoever ends the command may leave no time for a last line."""
     end = "\n" if "\n" in hang else ".  "
-    _say(f"{hang}{end}stagewatch inspect --evidence, in another terminal, tells more")
+    _say(f"{hang}{end}stagewatch inspect --evidence, in another terminal, shows more")
 
 
 def _say(line: str) -> None:

@@ -32,7 +32,7 @@ from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.records import Life, RankRecord
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.run import causes
-from stagewatch.run.endings import Endings
+from stagewatch.run.endings import Ending, Endings
 from stagewatch.run.stillness import STILL_SECONDS, Still, Stillness
 
 QUIET_SECONDS = 10.0
@@ -170,11 +170,11 @@ class Ranks:
         still = self._stillness.lately() if status else None
         asked = cause is None or cause.death in (Death.USER, Death.PREEMPTION)
         if still is not None and still.since == self._still_since and asked:
-            return "\n".join([f"{end}; before, {still.told}:", *self._lines])
+            return "\n".join([f"{end}; before, {still.sentence}:", *self._lines])
         if cause is not None:
             after = duration(max(0.0, cause.time - self._began))
             then = f"; then nothing went on for {duration(now - cause.time)}" if hang else ""
-            does = "ended" if cause.kind is Kind.LEFT else "failed"
+            does = "ended" if cause.kind in (Kind.LEFT, Kind.ASKED) else "failed"
             killed = self._out_of_memory(cause)
             class_ = cause.death.words if cause.sure or killed else ""
             of = f"{class_}: " if class_ and cause.death is not Death.CODE else ""
@@ -188,12 +188,9 @@ class Ranks:
 
     def _of_processes(self, end: str, status: int) -> str:
         """The story of a command without any record."""
-        endings = [
-            f"\n  process {one.pid} ({printable(one.command)}): {ended(one.status)}"
-            for one in self._endings.seen()
-            if one.status and one.pid != self._command and status
-        ]
-        return f"no rank kept a record; {end}{''.join(endings[-MAX_ENDINGS:])}"
+        seen = self._endings.seen() if status else []
+        endings = _told(one for one in seen if one.status and one.pid != self._command)
+        return "\n  ".join([f"no rank kept a record; {end}", *endings])
 
     def _keys(self) -> set[Key]:
         """Job, role and number of each rank."""
@@ -272,8 +269,9 @@ class Ranks:
         """Tell where processes stand that do nothing any more, before somebody ends them."""
         with closing(GuardedFiles(self._proc.root)) as files:
             self._lines = lines(pids, self._proc, files, self._taker)
+        self._lines += _told(one for one in self._endings.seen() if one.signal in causes.FATAL)
         self._still_since = still.since
-        self._tell("\n".join([f"{still.told}; they stand here:", *self._lines]))
+        self._tell("\n".join([f"{still.sentence}; they stand here:", *self._lines]))
 
     def _accounted_for(self) -> bool:
         """Whether a rank has said why it does nothing, or the judge has: a stage or a collective
@@ -353,6 +351,12 @@ class Ranks:
                 break
             pid = stat.parent
         return False
+
+
+def _told(endings: Iterable[Ending]) -> list[str]:
+    """A line for each of the latest processes that have ended."""
+    told = [f"process {one.pid} ({printable(one.command)}): {ended(one.status)}" for one in endings]
+    return told[-MAX_ENDINGS:]
 
 
 def _step(records: Iterable[RankRecord]) -> int | None:

@@ -25,7 +25,7 @@ class Still:
     count: int
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """In words."""
         seconds = whole(self.until - self.since)
         if self.count == 1:

@@ -21,15 +21,29 @@ from stagewatch.slurm.context import SlurmContext, SlurmOptions, slurm_context
 def collector_specs() -> tuple[CollectorSpec[SlurmContext], ...]:
     """Every collector of the Slurm agent, in the order of the exposition."""
     return (
-        queue.SPEC,
-        nodes.SPEC,
-        events.SPEC,
-        controller.SPEC,
-        jobs.SPEC,
-        holdings.SPEC,
-        steps.SPEC,
-        discovery.SPEC,
-        sources.SPEC,
+        queue.SPEC.built(
+            lambda _, slurm: queue.QueueCollector(slurm.cluster.jobs, slurm.cluster.nodes)
+        ),
+        nodes.SPEC.built(lambda _, slurm: nodes.NodesCollector(slurm.cluster.nodes)),
+        events.SPEC.built(lambda _, slurm: events.EventsCollector(slurm.cluster)),
+        controller.SPEC.built(
+            lambda _, slurm: controller.ControllerCollector(
+                slurm.cluster.diagnostics, slurm.cluster.ping
+            )
+        ),
+        jobs.SPEC.built(
+            lambda options, slurm: jobs.JobsCollector(slurm.cluster, max_jobs=options.max_jobs)
+        ),
+        holdings.SPEC.built(lambda _, slurm: holdings.HoldingsCollector(slurm.cluster)),
+        steps.SPEC.built(
+            lambda _, slurm: steps.StepsCollector(
+                slurm.cluster.jobs, steps.StepProbe(prefix=slurm.options.bin_dir)
+            )
+        ),
+        discovery.SPEC.built(
+            lambda _, slurm: discovery.DiscoveryCollector(slurm.cluster.nodes, slurm.discovery)
+        ),
+        sources.SPEC.built(lambda _, slurm: sources.SourcesCollector(slurm.cluster)),
     )
 
 

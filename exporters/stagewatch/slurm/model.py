@@ -6,9 +6,10 @@ Times are Unix seconds; `None` if Slurm does not know them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from typing import Any, Generic, TypeVar
 
 from stagewatch.core.state_file import BROKEN
@@ -172,6 +173,21 @@ def read_all(records: Iterable[Any], read: Callable[[Any], T | None]) -> Records
             if item is not None:
                 items.append(item)
     return Records(tuple(items), malformed)
+
+
+def joined(output: bytes, begins: Callable[[str], bool]) -> Iterator[str]:
+    """The records of an output; a line that begins none continues the one before."""
+    record = ""
+    for raw in BytesIO(output):
+        line = raw.decode(errors="replace").rstrip("\n")
+        if begins(line):
+            if record:
+                yield record
+            record = line
+        elif record and line.strip():
+            record += " " + line
+    if record:
+        yield record
 
 
 def required(value: int | None) -> int:

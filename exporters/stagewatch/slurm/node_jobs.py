@@ -29,10 +29,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from stagewatch.core.regular import regular
 
 _JOB = re.compile(r"/job_(\d+)(?:/|$)")
 _SLUID = re.compile(r"/(s[0-9A-HJKMNP-TV-Z]{13})(?:/|$)", re.IGNORECASE)
@@ -153,14 +154,9 @@ def read_prolog(directory: Path) -> dict[str, PrologJob] | None:
 
 
 def _read_prolog_file(file: Path) -> str | None:
-    with contextlib.suppress(OSError):
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            if stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid()):
-                return os.read(descriptor, MAX_SIZE).decode("utf-8", "replace")
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), regular(file, follow=False) as (descriptor, status):
+        if status.st_uid in (0, os.geteuid()):
+            return os.read(descriptor, MAX_SIZE).decode("utf-8", "replace")
     return None
 
 

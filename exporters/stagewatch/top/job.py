@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from stagewatch.core.words import duration
 from stagewatch.inspect.story import tell
-from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.limits import DEFAULT, Limits
-from stagewatch.judgement.words import collective
 from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.prometheus.selectors import select
-from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.top.rows import Row, View
+from stagewatch.top.rows import Row, View, row_of
 
-_RATE_WINDOW = "2m"
+_RANK = "cluster, node, job_id, role, rank"
+_COUNTERS = (
+    *("rl_rank_cpu_seconds_total", "rl_rank_worked_seconds_total"),
+    "rl_rank_waited_seconds_total",
+)
 _Key = tuple[str, ...]
 
 
@@ -32,16 +32,11 @@ class JobSource:
         """The ranks now.  Raises `SourceError` if the server does not answer."""
         now = time.time()
         story = tell(self._api, self._job, now, self._limits, before=())
-        steps = select("rl_rank_step", job_id=self._job)
-        cpu = select("rl_rank_cpu_seconds_total", job_id=self._job)
-        rates = self._values(f"clamp_min(deriv({steps}[{_RATE_WINDOW}]), 0)")
-        cpus = self._values(
-            f"sum by (cluster, node, job_id, role, rank) (rate({cpu}[{_RATE_WINDOW}]))"
-        )
-        times = "sum by (cluster, node, job_id, role, rank) (rate({}[{}]))"
-        worked, waited = (
-            self._values(times.format(select(name, job_id=self._job), _RATE_WINDOW))
-            for name in ("rl_rank_worked_seconds_total", "rl_rank_waited_seconds_total")
+        of_job = {"job_id": self._job}
+        rates = self._values(f"clamp_min(deriv({select('rl_rank_step', **of_job)}[2m]), 0)")
+        cpus, worked, waited = (
+            self._values(f"sum by ({_RANK}) (rate({select(counter, **of_job)}[2m]))")
+            for counter in _COUNTERS
         )
         shares = {
             key: (work / (work + waited[key]), waited[key] / (work + waited[key]))
@@ -57,9 +52,22 @@ class JobSource:
             for rank in (rank for state in states for rank in state.verdict.ranks):
                 if rank.left_seconds is None:
                     key = case.cluster, rank.node, rank.role, str(rank.rank)
-                    row = _row(key, rank, rates.get(key), cpus.get(key))
-                    at_fault = id(rank) in accused
-                    rows.append(replace(row, at_fault=at_fault, work_and_waiting=shares.get(key)))
+                    row = row_of(rank)
+                    stage = row.stage if row.open_seconds is not None else ""
+                    age = None if row.gone else row.age_seconds
+                    rate = 0.0 if rank.overdue else rates.get(key)
+                    rows.append(
+                        replace(
+                            row,
+                            cluster=case.cluster,
+                            stage=stage,
+                            steps_per_second=rate,
+                            age_seconds=age,
+                            cpu_ratio=cpus.get(key),
+                            work_and_waiting=shares.get(key),
+                            at_fault=id(rank) in accused,
+                        )
+                    )
         return View(sentences, rows)
 
     def stacks(self, row: Row) -> str:
@@ -85,33 +93,6 @@ class JobSource:
 
     def _values(self, expression: str) -> dict[_Key, float]:
         return {_key(series): series.value for series in self._api.query(expression)}
-
-
-def _row(key: _Key, rank: RankFacts, rate: float | None, cpu: float | None) -> Row:
-    inside = next(iter(rank.inside.items()), None)
-    lives = rank.wait_class is not WaitClass.GONE
-    return Row(
-        job_id=rank.job_id,
-        role=rank.role,
-        rank=str(rank.rank),
-        node=rank.node,
-        cluster=key[0],
-        pid=rank.pid or None,
-        stage=rank.stage if rank.stage_open_seconds is not None and rank.stage else "",
-        substage=rank.substage,
-        open_seconds=rank.stage_open_seconds,
-        step=rank.step,
-        steps_per_second=0.0 if rank.overdue else rate,
-        age_seconds=rank.progress_age_seconds if lives else None,
-        budget_seconds=rank.budget_seconds,
-        overdue=rank.overdue,
-        wait_class=rank.wait_class.value,
-        cpu_ratio=cpu,
-        inside=f"{collective(*inside)}, {duration(inside[1].seconds)}"
-        if inside
-        else rank.stack.frame,
-        at_fault=False,
-    )
 
 
 def _key(series: Series) -> _Key:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from stagewatch.core.words import duration
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
 from stagewatch.incidents.files import Incident, read, with_evidence
@@ -19,11 +18,10 @@ from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.judge import Verdict, judge
 from stagewatch.judgement.sentence import sentence
-from stagewatch.judgement.words import collective
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import StackTaker
-from stagewatch.top.rows import Row, View
+from stagewatch.top.rows import Row, View, row_of
 from stagewatch.top.shares import WorkShares
 
 INCIDENTS_SECONDS = 10.0
@@ -141,31 +139,6 @@ class NodeSource:
             self._incidents = list(read(self._options.incident_dir, jobs))
             self._incidents_of = jobs, time.monotonic()
         return self._incidents
-
-
-def row_of(rank: RankFacts) -> Row:
-    """The line of a rank, without the values that need other looks or ranks."""
-    inside = [
-        f"{collective(name, call)}, {duration(call.seconds)}" for name, call in rank.inside.items()
-    ]
-    return Row(
-        job_id=rank.job_id,
-        role=rank.role,
-        rank=str(rank.rank),
-        pid=rank.pid,
-        stage=rank.stage or "",
-        substage=rank.substage,
-        open_seconds=rank.stage_open_seconds,
-        step=rank.step,
-        age_seconds=rank.progress_age_seconds,
-        budget_seconds=rank.budget_seconds,
-        overdue=rank.overdue,
-        wait_class=rank.wait_class.value,
-        state=rank.state,
-        wait_channel=rank.wait_channel,
-        cpu_ratio=rank.cpu_ratio,
-        inside="; ".join(inside) or rank.stack.frame or rank.first_failure,
-    )
 
 
 def _gravest_first(verdict: Verdict) -> tuple[bool, bool, bool]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stagewatch.core.words import duration, printable
+from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.limits import UNTAUGHT_SECONDS
+from stagewatch.judgement.words import collective
 from stagewatch.ranks.wait_class import WaitClass
 
 
@@ -50,6 +52,32 @@ class Row:
     def gone(self) -> bool:
         """Whether its process has ended."""
         return self.wait_class == WaitClass.GONE.value
+
+
+def row_of(rank: RankFacts) -> Row:
+    """The rank of these facts, without what needs other looks or ranks."""
+    inside = [
+        f"{collective(name, call)}, {duration(call.seconds)}" for name, call in rank.inside.items()
+    ]
+    return Row(
+        job_id=rank.job_id,
+        role=rank.role,
+        rank=str(rank.rank),
+        node=rank.node,
+        pid=rank.pid or None,
+        stage=rank.stage or "",
+        substage=rank.substage,
+        open_seconds=rank.stage_open_seconds,
+        step=rank.step,
+        age_seconds=rank.progress_age_seconds,
+        budget_seconds=rank.budget_seconds,
+        overdue=rank.overdue,
+        wait_class=rank.wait_class.value,
+        state=rank.state,
+        wait_channel=rank.wait_channel,
+        cpu_ratio=rank.cpu_ratio,
+        inside="; ".join(inside) or rank.stack.frame or rank.first_failure,
+    )
 
 
 @dataclass(frozen=True, slots=True)

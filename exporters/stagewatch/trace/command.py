@@ -35,7 +35,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -152,16 +152,13 @@ def _of_prometheus(trace: Trace, server: PrometheusOptions, options: TraceOption
     from stagewatch.prometheus.api import PrometheusApi
     from stagewatch.trace import history
 
-    api = PrometheusApi.of(server)
-    try:
+    with closing(PrometheusApi.of(server)) as api:
         written = _asked(trace, history.agents_of(api, options.job), options)
         end = time.time()
         start = min(end, (trace.earliest or end * 1e6) / 1e6)
         for key, one in history.wait_classes(api, options.job, start, end):
             written.wait_class(key, one)
         written.finish(list(history.verdicts(api, options.job, start, end)))
-    finally:
-        api.close()
 
 
 def _of_agents(trace: Trace, urls: tuple[str, ...], options: TraceOptions) -> None:

@@ -73,7 +73,7 @@ class Connection:
             raise Refused(HTTPStatus.BAD_REQUEST, "this port speaks HTTPS")
         secured = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
         self._sock = secured
-        secured.settimeout(self._left(deadline))
+        secured.settimeout(self._seconds_left(deadline))
         secured.do_handshake()
         return secured.getpeercert()
 
@@ -120,7 +120,7 @@ class Connection:
     def _receive(self, deadline: float) -> bytes | None:
         """The bytes that have arrived, empty at the end of the stream, None at the deadline."""
         try:
-            self._sock.settimeout(self._left(deadline))
+            self._sock.settimeout(self._seconds_left(deadline))
             return self._sock.recv(_PIECE >> 2)
         except TimeoutError:
             return None
@@ -139,7 +139,7 @@ class Connection:
         for data in (first, memoryview(body)[_PIECE:]):
             view = memoryview(data)
             while view:  # not sendall: over TLS its time-out starts afresh with every record
-                self._sock.settimeout(self._left(deadline))
+                self._sock.settimeout(self._seconds_left(deadline))
                 view = view[self._sock.send(view) :]
 
     def answered(self) -> None:
@@ -165,7 +165,7 @@ class Connection:
                 deadline = time.monotonic() + _LINGER_SECONDS
                 left = _LINGER_BYTES
                 while left > 0:
-                    self._sock.settimeout(self._left(deadline))
+                    self._sock.settimeout(self._seconds_left(deadline))
                     piece = len(socket.socket.recv(self._sock, _PIECE))
                     left = left - piece if piece else 0
         self._sock.close()
@@ -176,7 +176,7 @@ class Connection:
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
-    def _left(self, deadline: float) -> float:
+    def _seconds_left(self, deadline: float) -> float:
         if self._aborted:  # a handshake replaces the socket, perhaps just after it was shut down
             raise ConnectionAbortedError("the server cut the connection off")
         left = deadline - time.monotonic()

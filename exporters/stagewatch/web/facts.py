@@ -209,8 +209,8 @@ def next_steps(job_id: str) -> list[tuple[str, str]]:
     job = shlex.quote(job_id)
     steps = [("Stacks of its ranks, on their node", f"stagewatch inspect --evidence {job}")]
     if re.fullmatch(r"\d+(_\d+)?", job_id):  # of Slurm
-        steps += [("Start it anew", f"scontrol requeue {job}"), ("End it", f"scancel {job}")]
-    return [*steps, ("What it means, and what else helps", RUNBOOK)]
+        steps += [("Restart it", f"scontrol requeue {job}"), ("End it", f"scancel {job}")]
+    return [*steps, ("What it means, and what helps", RUNBOOK)]
 
 
 def _several(count: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.files import write_atomically
 from stagewatch.faults.markers import Marker
 from stagewatch.prometheus.api import Alert, PrometheusApi
 from stagewatch_lab.rl.scenario import Scenario
@@ -49,9 +50,7 @@ class Record:
 
     def save(self, file: Path) -> None:
         """Write it as JSON, atomically."""
-        draft = file.with_name(f".{file.name}.draft")
-        draft.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        draft.replace(file)
+        write_atomically(file, f"{json.dumps(asdict(self), indent=2)}\n".encode(), mode=0o644)
 
 
 class Experiment:

@@ -23,6 +23,7 @@ class FullStorage(Scenario):
     expected_failure_stage = "weights_update"
     stage = "train"
     naming = ("CheckpointShrank", "StorageSpaceExhausted", "StorageCanaryFailed")
+    surface = Surface("train", "weights_update", "EOFError", "Checkpoint corrupted: EOFError")
 
     @property
     def target(self) -> str:
@@ -34,10 +35,6 @@ class FullStorage(Scenario):
 
     def names(self, labels: Mapping[str, str]) -> bool:
         return self.target in (labels.get("mount"), labels.get("directory"))
-
-    @property
-    def surface(self) -> Surface:
-        return Surface("train", "weights_update", "EOFError", "Checkpoint corrupted: EOFError")
 
     def prepare(self) -> None:
         if lacks := missing():

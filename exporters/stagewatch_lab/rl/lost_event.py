@@ -19,18 +19,8 @@ class LostEvent(Scenario):
     expected_failure_stage = "rollout"
     stage = "save"
     naming = ("JobStalled", "Straggler")
-
-    @property
-    def target(self) -> str:
-        return "rollout_worker_0"
-
-    @property
-    def origin(self) -> dict[str, str]:
-        return {"role": "rollout", "rank": "0"}
-
-    @property
-    def surface(self) -> Surface:
-        return Surface("rollout", "rollout", "OutOfDeviceMemory", "CUDA out of memory")
+    worker = ("rollout", 0)
+    surface = Surface("rollout", "rollout", "OutOfDeviceMemory", "CUDA out of memory")
 
     def prepare(self) -> None:
         self.hold_up("rollout-0.event", "rollout-0", "event")

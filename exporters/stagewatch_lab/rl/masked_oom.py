@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 
 from stagewatch_lab.rl.plan import GIB
-from stagewatch_lab.rl.scenario import Scenario, Surface, rank_near
+from stagewatch_lab.rl.scenario import Scenario, Surface
 
 EXTRA = 4 * GIB
 DELAY_SECONDS, JITTER_SECONDS = 15, 5
@@ -22,22 +21,12 @@ class MaskedOom(Scenario):
     expected_failure_stage = "cleanup"
     stage = "train"
     naming = ("FirstFailure",)
-
-    @property
-    def _rank(self) -> int:
-        return rank_near(5, self.job.plan.trains)
-
-    @property
-    def target(self) -> str:
-        return f"train_worker_{self._rank}"
+    worker = ("train", 5)
+    surface = Surface("controller", "cleanup", "JobStopError", "Request timeout")
 
     @property
     def origin(self) -> dict[str, str]:
-        return {"role": "train", "rank": str(self._rank), "stage": "train"}
-
-    @property
-    def surface(self) -> Surface:
-        return Surface("controller", "cleanup", "JobStopError", "Request timeout")
+        return {"role": "train", "rank": str(self.rank), "stage": "train"}
 
     def prepare(self) -> None:
         self.hold_up("scheduler.proxy", "scheduler", "scheduler")
@@ -46,11 +35,9 @@ class MaskedOom(Scenario):
         plan = self.job.plan
         delay = {"delay": plan.seconds(DELAY_SECONDS), "jitter": plan.seconds(JITTER_SECONDS)}
         self.control("scheduler").write_text(json.dumps(delay))
-        account = str(self.job.device_file(self._rank))
+        account = str(self.job.device_file(self.rank))
         rate = str(GIB / plan.seconds(5))
-        command = [sys.executable, "-m", "stagewatch_lab.rl.hogs", "device"]
-        log = self.job.logs / "hog-device.out"
-        self._hog = self.lab.children.start([*command, account, str(EXTRA), rate], log=log)
+        self._hog = self.run("hogs", "device", account, str(EXTRA), rate)
         self.means += [
             f"another process takes 4 GB of the (stand-in) GPU of {self.target}",
             f"messages to and from the scheduler's API take {delay['delay']:.2f} s",

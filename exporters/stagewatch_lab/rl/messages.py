@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
-from stagewatch_lab.rl.addresses import Address
+from stagewatch_lab.rl.addresses import Address, AddressBook
+from stagewatch_lab.rl.plan import Plan
 
 Content = dict[str, Any]
 Route = Callable[[Content], Content]
@@ -58,6 +59,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Nothing: the workers log what they do."""
+
+
+def serve(plan: Plan, name: str, host: str, *routes: Route) -> None:
+    """Answer calls of these functions, by their names, for ever; publish the address as `name`."""
+    server = Server((host, 0), {f"/{route.__name__}": route for route in routes})
+    AddressBook(plan.directory).publish(name, (host, server.server_port))
+    server.serve_forever()
 
 
 def call(address: Address, route: str, content: Content, timeout: float) -> Content:

@@ -14,7 +14,7 @@ from pathlib import Path
 import stagewatch
 from stagewatch_lab.rl.addresses import AddressBook
 from stagewatch_lab.rl.device import ROLLOUT_MEMORY, Device, OutOfDeviceMemory
-from stagewatch_lab.rl.messages import Content, Server, begin_log, call, transfer
+from stagewatch_lab.rl.messages import Content, begin_log, call, serve, transfer
 from stagewatch_lab.rl.plan import MIB, Plan
 
 log = logging.getLogger(__name__)
@@ -130,16 +130,7 @@ def main(plan: Plan, rank: int, device: Device, uuid: str) -> None:
         gpu=uuid,
     )
     worker = RolloutWorker(plan, rank, device)
-    server = Server(
-        (HOST, 0),
-        {
-            "/event": worker.event,
-            "/rollout": worker.rollout,
-            "/update_weights": worker.update_weights,
-        },
-    )
-    AddressBook(plan.directory).publish(f"rollout-{rank}", (HOST, server.server_port))
-    server.serve_forever()
+    serve(plan, f"rollout-{rank}", HOST, worker.event, worker.rollout, worker.update_weights)
 
 
 if __name__ == "__main__":

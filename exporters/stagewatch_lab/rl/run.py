@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from stagewatch.core.errors import ConfigError
-from stagewatch.demo.scenario import DemoOptions, Progress, own_command
+from stagewatch.demo.scenario import DemoOptions, Progress, keep, own_command
 from stagewatch_lab.rl.experiment import Experiment, Record
 from stagewatch_lab.rl.lab import RlLab
 from stagewatch_lab.rl.scenario import Scenario
@@ -43,9 +42,7 @@ def run(options: DemoOptions) -> int:
         for means in scenario.means:
             show.say(means)
         job.start()
-        show.say(f"Prometheus   {lab.url}")
-        for node, address in lab.agents.items():
-            show.say(f"{node}       http://{address}/")
+        show.begun(lab)
         experiment = Experiment(scenario, api, show.say, options.fault_id or scenario.name)
         show.say("training; the rules learn how long each stage takes")
         steps = options.baseline_steps
@@ -105,13 +102,12 @@ def _report(record: Record, experiment: Experiment) -> bool:
 
 
 def _keep(lab: RlLab, record: Record) -> None:
-    print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
-    inspect = f"{own_command()} inspect"
-    print(f"  {inspect} --prometheus {lab.url} --job {record.job_id}")
-    for node in lab.nodes:
-        print(f"  {inspect} --record-dir {lab.record_dir(node)} --job {record.job_id}")
-    print(f"  less {lab.directory}/logs/{record.job_id}/*.log", flush=True)
-    signal.pause()
+    inspect, job = f"{own_command()} inspect", f"--job {record.job_id}"
+    keep(
+        f"{inspect} --prometheus {lab.url} {job}",
+        *(f"{inspect} --record-dir {lab.record_dir(node)} {job}" for node in lab.nodes),
+        f"less {lab.directory}/logs/{record.job_id}/*.log",
+    )
 
 
 def _cpu_share(kind: type[Scenario], rollouts: int) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -38,6 +39,10 @@ class Scenario(ABC):
     """Stage of the step in which the fault begins, as the controller's log calls it."""
     naming: ClassVar[tuple[str, ...]]
     """Alerts that may name the origin; any one is enough."""
+    surface: ClassVar[Surface]
+    """The expected symptom."""
+    worker: ClassVar[tuple[str, int]]
+    """Role and rank where the fault begins; the last rank of a smaller job."""
     cpu_share: ClassVar[float] = 0.05
 
     def __init__(self, lab: RlLab, job: RlJob) -> None:
@@ -47,19 +52,21 @@ class Scenario(ABC):
         """What was done, in words."""
 
     @property
-    @abstractmethod
+    def rank(self) -> int:
+        """The rank of the worker in this job."""
+        role, wanted = self.worker
+        size = self.job.plan.trains if role == "train" else self.job.plan.rollouts
+        return min(wanted, size - 1)
+
+    @property
     def target(self) -> str:
         """The worker or mount with the fault, for its marker."""
+        return f"{self.worker[0]}_worker_{self.rank}"
 
     @property
-    @abstractmethod
     def origin(self) -> dict[str, str]:
         """Labels of an alert that names the origin."""
-
-    @property
-    @abstractmethod
-    def surface(self) -> Surface:
-        """The expected symptom."""
+        return {"role": self.worker[0], "rank": str(self.rank)}
 
     def prepare(self) -> None:  # noqa: B027
         """Prepare what is needed before the job starts, without disturbing it.
@@ -87,19 +94,15 @@ class Scenario(ABC):
 
     def hold_up(self, name: str, target: str, control: str) -> None:
         """Start a proxy before a listener, which publishes itself as `name` and reads `control`."""
-        self.lab.children.start(
-            [
-                *(sys.executable, "-m", "stagewatch_lab.rl.slow_proxy", str(self.job.plan.save())),
-                *(name, target, str(self.control(control))),
-            ],
-            log=self.job.plan.directory / "proxy.log",
-        )
+        self.run("slow_proxy", str(self.job.plan.save()), name, target, str(self.control(control)))
+
+    def run(
+        self, module: str, *arguments: str, around: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start a helper of the fault; `around` is a command that runs it."""
+        program = (*around, sys.executable, "-m", f"stagewatch_lab.rl.{module}", *arguments)
+        return self.lab.children.start(program, log=self.job.plan.directory / f"{module}.log")
 
     def control(self, name: str) -> Path:
         """A file of this job that controls a helper."""
         return self.job.plan.directory / f"{name}.control"
-
-
-def rank_near(wanted: int, size: int) -> int:
-    """The rank of the scenario, or the last one of a smaller job."""
-    return min(wanted, size - 1)

@@ -10,8 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from stagewatch_lab.rl.addresses import AddressBook
-from stagewatch_lab.rl.messages import Content, Server, begin_log
+from stagewatch_lab.rl.messages import Content, begin_log, serve
 from stagewatch_lab.rl.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -27,9 +26,7 @@ def main(plan: Plan) -> None:
         log.info("stopped %s", content["job"])
         return {}
 
-    server = Server(("127.0.0.1", 0), {"/stop": stop})
-    AddressBook(plan.directory).publish("scheduler", ("127.0.0.1", server.server_port))
-    server.serve_forever()
+    serve(plan, "scheduler", "127.0.0.1", stop)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-import time
 from ipaddress import IPv4Address
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.demo.waiting import wait_for
 from stagewatch_lab.rl import wire
-from stagewatch_lab.rl.scenario import Scenario, Surface, rank_near
+from stagewatch_lab.rl.scenario import Scenario, Surface
 
 DELAY_SECONDS, JITTER_SECONDS, LOSS = 1.0, 0.5, 0.1
 TEST_NETWORK = IPv4Address("198.18.0.0")
@@ -33,42 +32,19 @@ class SlowUpload(Scenario):
         "RankRetransmits",
         "RankRoundTripSlow",
     )
-
-    @property
-    def _rank(self) -> int:
-        return rank_near(5, self.job.plan.trains)
-
-    @property
-    def target(self) -> str:
-        return f"train_worker_{self._rank}"
-
-    @property
-    def origin(self) -> dict[str, str]:
-        return {"role": "train", "rank": str(self._rank)}
-
-    @property
-    def surface(self) -> Surface:
-        return Surface("rollout", "weights_update", "UpdateWeightError", "NCCL timeout")
+    worker = ("train", 5)
+    surface = Surface("rollout", "weights_update", "UpdateWeightError", "NCCL timeout")
 
     def prepare(self) -> None:
-        worker = f"train-{self._rank}"
+        worker = f"train-{self.rank}"
         if lacks := wire.missing():
             raise StagewatchError(f"{self.name} {lacks}")
         block = random.randrange(1 << 15)  # noqa: S311
         here, there = (str(TEST_NETWORK + 4 * block + host) for host in (1, 2))
         control = self.control("wire")
-        link = self.lab.children.start(
-            [
-                *(sys.executable, "-m", "stagewatch_lab.rl.wire", f"demo{block}"),
-                *(here, there, str(control)),
-            ],
-            log=self.job.plan.directory / "wire.log",
-        )
-        limit = time.monotonic() + 10
-        while not control.with_suffix(".ready").exists():
-            if link.poll() is not None or time.monotonic() > limit:
-                raise StagewatchError(f"no link: see {self.job.plan.directory / 'wire.log'}")
-            time.sleep(0.02)
+        link = self.run("wire", f"demo{block}", here, there, str(control))
+        ready, log = control.with_suffix(".ready"), self.job.plan.directory / "wire.log"
+        wait_for(ready.exists, f"a link: see {log}", 10)
         self.job.wrappers[worker] = ("nsenter", f"--net=/proc/{link.pid}/ns/net", "--")
         self.job.hosts[worker] = there
         self.job.metas[worker] = "metaserver.wire"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch_lab.rl import memory_limit
@@ -13,7 +12,7 @@ from stagewatch_lab.rl.lab import RlLab
 from stagewatch_lab.rl.memory_limit import MemoryLimit
 from stagewatch_lab.rl.plan import GIB, MIB
 from stagewatch_lab.rl.rollout_worker import MEMORY
-from stagewatch_lab.rl.scenario import Scenario, Surface, rank_near
+from stagewatch_lab.rl.scenario import Scenario, Surface
 
 HOGS = 24
 STARVED_SECONDS = 20.0
@@ -33,6 +32,8 @@ class StarvedRollout(Scenario):
     expected_failure_stage = "train"
     stage = "rollout"
     naming = ("Straggler", "RankStarved", "OutOfMemoryKill", "JobStalled")
+    worker = ("rollout", 8)
+    surface = Surface("train", "train", "DistributedBatchMemoryError", "Batch size mismatch")
     cpu_share = 0.2
     _limit: MemoryLimit | None = None
     _leaks = False
@@ -42,24 +43,8 @@ class StarvedRollout(Scenario):
         self._hogs: list[subprocess.Popen[bytes]] = []
 
     @property
-    def _rank(self) -> int:
-        return rank_near(8, self.job.plan.rollouts)
-
-    @property
     def _worker(self) -> str:
-        return f"rollout-{self._rank}"
-
-    @property
-    def target(self) -> str:
-        return f"rollout_worker_{self._rank}"
-
-    @property
-    def origin(self) -> dict[str, str]:
-        return {"role": "rollout", "rank": str(self._rank)}
-
-    @property
-    def surface(self) -> Surface:
-        return Surface("train", "train", "DistributedBatchMemoryError", "Batch size mismatch")
+        return f"rollout-{self.rank}"
 
     def prepare(self) -> None:
         if lacks := memory_limit.missing():
@@ -72,7 +57,7 @@ class StarvedRollout(Scenario):
         core = max(os.sched_getaffinity(0))
         pid = self.job.processes[self._worker].pid
         os.sched_setaffinity(pid, {core})
-        self._hogs.append(self._hog("cpu", str(core), str(HOGS)))
+        self._hogs.append(self.run("hogs", "cpu", str(core), str(HOGS)))
         self.means.append(f"{self.target} and {HOGS} busy processes share core {core}")
 
     def advance(self, seconds: float) -> None:
@@ -82,7 +67,9 @@ class StarvedRollout(Scenario):
         pid = self.job.processes[self._worker].pid
         rate = LEAK * self.job.plan.pace
         log = self.job.log_file("controller-0")
-        self._hogs.append(self._hog("memory", str(pid), str(rate), str(log)))
+        limit = self._limit.wrapper if self._limit else ()
+        leak = self.run("hogs", "memory", str(pid), str(rate), str(log), around=limit)
+        self._hogs.append(leak)
         self.means.append(f"in the next rollout its cgroup leaks {rate / MIB:.0f} MiB/s")
 
     def revert(self) -> None:
@@ -93,8 +80,3 @@ class StarvedRollout(Scenario):
     def close(self) -> None:
         if self._limit is not None:
             self._limit.close()
-
-    def _hog(self, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
-        around = self._limit.wrapper if self._limit and kind == "memory" else ()
-        command = [sys.executable, "-m", "stagewatch_lab.rl.hogs", kind, *arguments]
-        return self.lab.children.start([*around, *command], log=self.job.logs / f"hog-{kind}.out")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
+from stagewatch.demo.waiting import wait_for
 from stagewatch_lab.rl.plan import MIB
 
 SIZE = 160 * MIB
@@ -37,11 +38,10 @@ class MountNamespace:
     def __init__(self, children: Children) -> None:
         command = ["unshare", "--mount", "--propagation", "private", "sleep", "infinity"]
         self._holder = children.start(command)
-        limit = time.monotonic() + WAIT_SECONDS
-        while _namespace(self._holder.pid) == _namespace(os.getpid()):
-            if self._holder.poll() is not None or time.monotonic() > limit:
-                raise StagewatchError("could not make a mount namespace")
-            time.sleep(0.02)
+        own = _namespace(os.getpid())
+        wait_for(
+            lambda: _namespace(self._holder.pid) not in ("", own), "a mount namespace", WAIT_SECONDS
+        )
 
     @property
     def around(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import stagewatch
 from stagewatch_lab.rl import checkpoint
 from stagewatch_lab.rl.addresses import AddressBook
 from stagewatch_lab.rl.device import ACTIVATIONS, TRAIN_MEMORY, Device
-from stagewatch_lab.rl.messages import Content, Server, begin_log, transfer
+from stagewatch_lab.rl.messages import Content, begin_log, serve, transfer
 from stagewatch_lab.rl.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -134,17 +134,8 @@ def main(plan: Plan, rank: int, host: str, meta: str, device: Device, uuid: str)
         gpu=uuid,
     )
     worker = TrainWorker(plan, rank, meta, device)
-    server = Server(
-        (host, 0),
-        {
-            "/event": worker.event,
-            "/train": worker.train,
-            "/upload_weights": worker.upload_weights,
-            "/save": worker.save,
-        },
-    )
-    AddressBook(plan.directory).publish(f"train-{rank}", (host, server.server_port))
-    server.serve_forever()
+    routes = worker.event, worker.train, worker.upload_weights, worker.save
+    serve(plan, f"train-{rank}", host, *routes)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.demo.stack import free_ports
+from stagewatch.demo.waiting import TookTooLong, wait_for
 from stagewatch_lab.slurm.configuration import ClusterSpec, write_configuration
 from stagewatch_lab.slurm.keeping import Keeper
-from stagewatch_lab.slurm.services import Accounting, Daemons, Munge, environment, free_ports
-from stagewatch_lab.slurm.waiting import TookTooLong, wait_for
+from stagewatch_lab.slurm.services import Accounting, Daemons, Munge, environment
 
 T = TypeVar("T")
 

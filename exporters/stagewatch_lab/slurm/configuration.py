@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch_lab.slurm.services import Accounting, Munge, free_ports
+from stagewatch.demo.stack import free_ports
+from stagewatch_lab.slurm.services import Accounting, Munge
 
 SETTINGS: Mapping[str, str] = {
     "SlurmUser": "root",

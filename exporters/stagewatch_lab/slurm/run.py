@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-
-from stagewatch.demo.scenario import DemoOptions, Progress
+from stagewatch.demo.scenario import DemoOptions, Progress, keep
 from stagewatch_lab.slurm.lab import NODES, SlurmLab
 from stagewatch_lab.slurm.rules import FOR_SECONDS
 from stagewatch_lab.slurm.scenarios import SCENARIOS, play
@@ -28,10 +26,8 @@ def run(options: DemoOptions) -> int:
             story.save(options.json)
         _report(story)
         if options.keep:
-            print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
-            print(f"  SLURM_CONF={lab.slurm.config} sinfo")
-            print(f"  SLURM_CONF={lab.slurm.config} sacct -D -X", flush=True)
-            signal.pause()
+            ours = f"SLURM_CONF={lab.slurm.config}"
+            keep(f"{ours} sinfo", f"{ours} sacct -D -X")
     return 0
 
 

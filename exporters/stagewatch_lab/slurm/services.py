@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.demo.stack import free_ports
+from stagewatch.demo.waiting import TookTooLong, wait_for
 from stagewatch_lab.slurm.keeping import Keeper
-from stagewatch_lab.slurm.waiting import TookTooLong, wait_for
 
 NEEDED = (
     "munged",
@@ -38,24 +37,6 @@ def missing() -> str | None:
         return "a private Slurm cluster needs root (slurmd starts jobs as other users, mknod)"
     absent = [name for name in NEEDED if shutil.which(name) is None]
     return f"not installed: {', '.join(absent)} (apt-get install {PACKAGES})" if absent else None
-
-
-def free_ports(count: int) -> list[int]:
-    """TCP ports that nothing listens on.
-
-    They lie below those that the kernel gives to connections: a daemon that is killed must find its
-    port free when it is started again.
-    """
-    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    with ExitStack() as stack:
-        found: list[int] = []
-        while len(found) < count:
-            each = stack.enter_context(socket.socket())
-            with suppress(OSError):
-                port = random.randrange(10_000, below) if below > 11_000 else 0  # noqa: S311
-                each.bind(("", port))
-                found.append(each.getsockname()[1])
-        return found
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.files import write_atomically
 from stagewatch.faults.markers import Marker, close_marker, write_marker
 from stagewatch.prometheus.api import Series
 from stagewatch_lab.slurm.lab import NODES, SlurmLab
@@ -192,9 +193,7 @@ class Story:
 
     def save(self, path: Path) -> None:
         """Write the record atomically."""
-        draft = path.with_name(f".{path.name}.draft")
-        draft.write_text(json.dumps(self.record(), indent=2) + "\n")
-        draft.replace(path)
+        write_atomically(path, f"{json.dumps(self.record(), indent=2)}\n".encode(), mode=0o644)
 
 
 def chosen(metric: str, **labels: str) -> str:

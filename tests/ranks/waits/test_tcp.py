@@ -177,6 +177,7 @@ def test_containers_on_one_node_are_joined_by_their_addresses(
         assert wait.targets == (server,)
         (told,) = waits.look([server], connected=[server]).connections
         assert (told.owners, told.accepted, told.owed) == ((server,), True, False)
+        assert [one.owners for one in look.connections] == [(server,)]
         assert (told.remote, told.local) == (wait.connections[0].local, wait.connections[0].remote)
         far.script.kill()
     finally:

@@ -175,7 +175,7 @@ def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
     """The kernel's estimate of the bytes that are available without swapping."""
     match = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
     if not match:
-        raise StagewatchError(f"{meminfo} does not tell how much memory is available")
+        raise StagewatchError(f"{meminfo} does not say how much memory is available")
     return int(match[1]) * 1024
 
 

@@ -286,7 +286,7 @@ def _legend(shown: Picture, y: float) -> tuple[list[str], float]:
             )
             parts.append(_line(x + 16, y, text, "dim small"))
             x += 34 + _wide(text, 12)
-    for seen, text in ((True, "waits for"), (False, "may wait for: nobody sees it")):
+    for seen, text in ((True, "waits for"), (False, "may wait for (assumed)")):
         if any(link.seen is seen for link in shown.links):
             kind = "" if seen else " maybe"
             parts.append(

@@ -1,6 +1,6 @@
-"""Bandwidth and time of NCCL's collectives, and who comes last to them, as NCCL Inspector tells.
+"""Bandwidth and time of NCCL's collectives, and which rank comes last, from NCCL Inspector.
 
-A witness for slowness: Inspector tells of operations that have ended, and drops some in silence.
+A witness for slowness: Inspector reports operations that have ended, and drops some silently.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LABELS = (*RANK_LABELS, "communicator", "op", "size")
 SECONDS = gauge(
     "rl_rank_nccl_operation_seconds",
     "Mean time that NCCL's operations took on a rank lately, by communicator, operation and size, "
-    "as NCCL Inspector tells. It holds the wait for the others: who comes last takes the least.",
+    "from NCCL Inspector. It includes the wait for the others: the last rank takes the least.",
     _LABELS,
 )
 BANDWIDTH = gauge(

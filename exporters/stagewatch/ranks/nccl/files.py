@@ -37,11 +37,11 @@ class NcclFiles:
         directory: Path,
         proc: Procfs,
         *,
-        elsewhere: Callable[[], list[Path]] = list,
+        private: Callable[[], list[Path]] = list,
     ) -> None:
-        """`elsewhere` lists further directories, private ones of users."""
+        """`private` lists the private directories of users."""
         self._directory = directory
-        self._elsewhere = elsewhere
+        self._list_private = private
         self._proc = proc
 
     def read(self, pids: Collection[int]) -> dict[int, tuple[Communicator, ...]]:
@@ -74,7 +74,7 @@ class NcclFiles:
             for one in _inside(directory, left):
                 left -= 1
                 yield one
-        for place in self._elsewhere():
+        for place in self._list_private():
             with contextlib.suppress(OSError), pinned(place) as directory:
                 for one in _inside(directory, left):
                     left -= 1
@@ -106,7 +106,7 @@ def _inside(directory: int, most: int) -> Iterator[tuple[int, str, int]]:
 def nccl_files(record_dir: Path, proc: Procfs) -> NcclFiles:
     """Those beside the records of a directory; of private ones too, unless a site has named it."""
     ordinary = record_dir == Path(DEFAULT_DIRECTORY)
-    return NcclFiles(record_dir, proc, elsewhere=readable_places if ordinary else list)
+    return NcclFiles(record_dir, proc, private=readable_places if ordinary else list)
 
 
 def _most_telling(communicators: Collection[Communicator]) -> tuple[Communicator, ...]:

@@ -16,7 +16,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -134,6 +134,8 @@ class _Look:
             began = time.monotonic()
             for pid, subject in self._subjects.items():
                 subject.name = self._name(pid, subject)
+            awaited = self._subjects.keys() - self._wanted.keys() - owners
+            connections += tuple(self._to_other_nodes(sorted(awaited)))
             time.sleep(max(0.0, self._apart - (time.monotonic() - began)))
             return self._lasted(connections, began)
         finally:
@@ -152,11 +154,13 @@ class _Look:
         for local, remote in self._connections[:MAX_CONNECTIONS]:
             if self._has_time():
                 found += self._edges.tcp.held(local, remote)
-        for pid in self._connected:
-            if pid in self._wanted and self._has_time():
+        return (*found, *self._to_other_nodes(set(self._connected) & self._wanted.keys()))
+
+    def _to_other_nodes(self, pids: Iterable[int]) -> Iterator[Connection]:
+        for pid in pids:
+            if self._has_time():
                 with contextlib.suppress(SourceError):
-                    found += self._edges.tcp.of(pid)
-        return tuple(found)
+                    yield from self._edges.tcp.of(pid)
 
     def _follow(self, first: Mapping[int, int]) -> None:
         """Look at these, and at whom they wait for, step by step."""

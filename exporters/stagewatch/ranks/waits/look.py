@@ -49,8 +49,9 @@ class Waits:
         boot; `threads` names the thread of a process that counts, as the process itself calls it,
         where that is not the main one.  `connections` are TCP connections that processes of other
         nodes wait for, each by its end here and the other one (`Connection.remote` and `.local` of
-        what the other node has told): who holds them is looked at as well.  Of the processes
-        `connected`, which are among `pids`, the connections to other nodes are told.
+        what the other node has answered): who holds them is looked at as well.  Of the processes
+        `connected`, which are among `pids`, and of those that they wait for, the connections to
+        other nodes are told.
         """
         self._wanted = wanted = list(dict.fromkeys(pids))
         self._error = None
@@ -94,4 +95,4 @@ def _read(told: object) -> Waiting:
     try:
         return from_json(told)
     except BROKEN as error:
-        raise SourceError(f"the reader of waits has told something else: {error}") from error
+        raise SourceError(f"the reader of waits has answered something else: {error}") from error

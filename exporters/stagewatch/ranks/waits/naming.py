@@ -20,6 +20,8 @@ MAX_ARGUMENT = 40
 MAX_LENGTH = 120
 MAX_JOB = 64
 MAX_CALLED = 80
+ENDED = ", which has ended"
+"""Follows the name of a process that is not there any more."""
 
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 _SECRET = re.compile(r"key|token|secret|passw|auth|credential|cookie|bearer", re.IGNORECASE)

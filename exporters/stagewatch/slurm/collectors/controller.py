@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.slurm.cluster import Source
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Controller, Diagnostics
 
 UP = gauge("slurm_controller_up", "1 if this slurmctld answers a ping.", ("host", "role"))
@@ -95,14 +94,9 @@ def _diagnostics(out: Samples, diagnostics: Diagnostics) -> None:
     out.add_all(RPCS, diagnostics.requests)
 
 
-def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return ControllerCollector(context.cluster.diagnostics, context.cluster.ping)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_controller",
     help="the controller's scheduler, requests and queues (sdiag, scontrol ping)",
     interval=15,
     options=NoOptions,
-    build=_build,
 )

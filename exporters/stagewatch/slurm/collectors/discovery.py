@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, gauge
-from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.discovery import Discovery
+from stagewatch.slurm.model import Node, Records
 
 TARGETS = gauge(
     "slurm_discovery_targets",
@@ -17,13 +19,14 @@ TARGETS = gauge(
 class DiscoveryCollector(Collector):
     """Hands each new list of nodes to service discovery."""
 
-    def __init__(self, context: SlurmContext) -> None:
-        self._context = context
+    def __init__(self, nodes: Source[Records[Node]], discovery: Discovery) -> None:
+        self._nodes = nodes
+        self._discovery = discovery
         self._applied = 0
 
     def collect(self) -> Samples:
         """Update the list if there is a new answer; this does not wait for one."""
-        nodes, discovery = self._context.cluster.nodes, self._context.discovery
+        nodes, discovery = self._nodes, self._discovery
         reading = nodes.keep_fresh()
         if reading is not None and self._applied != reading.sequence:
             discovery.update(reading.data.items)
@@ -37,14 +40,9 @@ class DiscoveryCollector(Collector):
         return out
 
 
-def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return DiscoveryCollector(context)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_discovery",
     help="the list of nodes at /sd",
     interval=5,
     options=NoOptions,
-    build=_build,
 )

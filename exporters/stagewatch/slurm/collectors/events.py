@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from typing import TypeVar
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge, histogram
 from stagewatch.slurm.cluster import Cluster, Reading, Source, records_of
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job
 from stagewatch.slurm.notation import ENDED_STATES, REASON_CLASSES
 
@@ -161,14 +160,9 @@ def restarted(out: Samples, jobs: Iterable[Job]) -> None:
         out.add(REQUEUED_AT, job.submit, job.job_id, job.partition, job.user)
 
 
-def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return EventsCollector(context.cluster)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_events",
     help="ends of jobs, requeues and failures of nodes as counters that outlive the agent",
     interval=5,
     options=NoOptions,
-    build=_build,
 )

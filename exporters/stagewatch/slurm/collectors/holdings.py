@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.collectors.nodes import model
 from stagewatch.slurm.collectors.queue import HOLDING, gpus_held_or_wanted, only_types
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Node
 from stagewatch.slurm.notation import expand_or_none, node_availability, total
 
@@ -124,14 +123,9 @@ def _state(node: Node) -> str:
     return "reserved" if node.flags & _RESERVED else "free"
 
 
-def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return HoldingsCollector(context.cluster)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_holdings",
     help="each configured GPU once: the job that has it, or why none has",
     interval=15,
     options=NoOptions,
-    build=_build,
 )

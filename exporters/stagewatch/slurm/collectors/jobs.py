@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Samples, gauge
+from stagewatch.core.words import ranges
 from stagewatch.slurm.cluster import Cluster, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Node
 from stagewatch.slurm.notation import expand_or_none, total
 
@@ -167,25 +167,9 @@ def _indices(
     return certain
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3,5` of 0, 1, 2, 3, 5."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1][1:] = [number]
-        else:
-            parts.append([number])
-    return ",".join("-".join(map(str, part)) for part in parts)
-
-
-def _build(options: JobsOptions, context: SlurmContext) -> Collector:
-    return JobsCollector(context.cluster, max_jobs=options.max_jobs)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_jobs",
     help="running GPU jobs with their nodes and GPUs",
     interval=15,
     options=JobsOptions,
-    build=_build,
 )

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import MAX_SERIES, Samples, gauge
 from stagewatch.gpu.model_names import gpu_model
 from stagewatch.slurm.cluster import Source
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Node, Records
 from stagewatch.slurm.notation import NodeGpus, node_availability, reason_class
 
@@ -150,14 +149,9 @@ def _unavailable(out: Samples, node: Node, kind: str) -> None:
     out.add(SINCE, node.reason_time, node.name, kind)
 
 
-def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return NodesCollector(context.cluster.nodes)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_nodes",
     help="nodes, why they are out of service, and the GPU truth table (scontrol show nodes)",
     interval=30,
     options=NoOptions,
-    build=_build,
 )

@@ -7,10 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Metric, Samples, gauge
 from stagewatch.slurm.cluster import Source
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Node, Records
 from stagewatch.slurm.notation import ENDED_STATES, expand_or_none, total
 
@@ -209,14 +208,9 @@ class _Share:
             out.add_all(metric, folded)
 
 
-def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return QueueCollector(context.cluster.jobs, context.cluster.nodes)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_queue",
     help="jobs and GPUs in the queue (squeue)",
     interval=15,
     options=NoOptions,
-    build=_build,
 )

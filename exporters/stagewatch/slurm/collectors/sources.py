@@ -5,10 +5,9 @@ This collector asks nobody, so a source that hangs cannot delay it.
 
 from __future__ import annotations
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Cluster
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Records
 
 _LABEL = ("source",)
@@ -47,14 +46,9 @@ class SourcesCollector(Collector):
         return out
 
 
-def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return SourcesCollector(context.cluster)
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_sources",
     help="age, success and response time of every source",
     interval=5,
     options=NoOptions,
-    build=_build,
 )

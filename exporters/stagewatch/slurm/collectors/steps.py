@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.commands import CommandRunner, NoAnswer
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.collectors.queue import HOLDING
-from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Records
 from stagewatch.slurm.notation import total
 from stagewatch.slurm.transport.text import slurm_runner
@@ -130,15 +129,10 @@ def _largest(jobs: tuple[Job, ...], most: int) -> list[int]:
     return [job.job_id for job in running[:most]]
 
 
-def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return StepsCollector(context.cluster.jobs, StepProbe(prefix=context.options.bin_dir))
-
-
-SPEC = CollectorSpec(
+SPEC = Declaration(
     name="slurm_steps",
     help="whether the steps of running GPU jobs answer (sstat; off unless enabled)",
     interval=30,
     options=NoOptions,
-    build=_build,
     default=False,
 )

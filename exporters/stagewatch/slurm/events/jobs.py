@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from stagewatch.core.exposition import Histogram
-from stagewatch.core.state_file import past, real, text, whole
+from stagewatch.core.state_file import Past, decode, encode
 from stagewatch.slurm.model import EndedJob, Job
 from stagewatch.slurm.notation import ENDED_STATES
 
@@ -50,17 +50,9 @@ class GrowingHistogram:
             cumulative.append(total)
         return Histogram(self.bounds, tuple(cumulative), total + self.counts[-1], self.sum)
 
-    def dump(self) -> dict[str, Any]:
-        """What the state file keeps."""
-        return {"bounds": list(self.bounds), "counts": self.counts, "sum": self.sum}
-
-    @classmethod
-    def load(cls, saved: Mapping[str, Any], bounds: tuple[float, ...]) -> GrowingHistogram:
-        """Load from the state file; empty if another version wrote it with other bounds."""
-        counts = [whole(number) for number in saved["counts"]]
-        if tuple(saved["bounds"]) != bounds or len(counts) != len(bounds) + 1:
-            return cls(bounds)
-        return cls(bounds, counts, real(saved["sum"]))
+    def fits(self, bounds: tuple[float, ...]) -> bool:
+        """Whether it has these bounds; another version may have kept it with others."""
+        return self.bounds == bounds and len(self.counts) == len(bounds) + 1
 
 
 OVERLAP = 600.0
@@ -84,38 +76,50 @@ class _Awaited(NamedTuple):
 
     partition: str
     tasks: int
-    last_seen: float
+    last_seen: Past
     requeued: bool
+
+
+@dataclass(slots=True)
+class JobCounts:
+    """What the state file keeps."""
+
+    oldest: Past
+    watermark: Past
+    last_poll: Past
+    ended: Counter[tuple[str, str]] = field(default_factory=Counter)
+    requeues: Counter[str] = field(default_factory=Counter)
+    wait: dict[str, GrowingHistogram] = field(default_factory=dict)
+    run: dict[str, GrowingHistogram] = field(default_factory=dict)
+    seen: dict[Run, int] = field(default_factory=dict)
+    awaited: dict[Run, _Awaited] = field(default_factory=dict)
+    restarts: dict[int, int] | None = None
 
 
 class JobLedger:
     """Counts how runs end; used by one thread.  All times are Unix seconds."""
 
-    def __init__(self, now: float) -> None:
-        self.ended: Counter[tuple[str, str]] = Counter()
+    def __init__(self, now: float, kept: JobCounts | None = None) -> None:
+        # Slurm's times are whole seconds.
+        self._kept = kept or JobCounts(float(int(now)), now, now)
+        self.ended = self._kept.ended
         """Runs by partition and state."""
-        self.requeues: Counter[str] = Counter()
+        self.requeues = self._kept.requeues
         """By partition."""
-        self.wait: dict[str, GrowingHistogram] = {}
+        self.wait = self._kept.wait
         """Eligible to start, by partition."""
-        self.run: dict[str, GrowingHistogram] = {}
+        self.run = self._kept.run
         """Start to end, by partition."""
         self.accounting: bool | None = None
         """Whether there is accounting; `None` until it was asked."""
-        self._oldest = float(int(now))  # Slurm's times are whole seconds
-        self._watermark = now
-        self._last_poll = now
-        self._seen: dict[Run, int] = {}
         self._live: dict[Run, _Live] = {}
-        self._awaited: dict[Run, _Awaited] = {}
-        self._restarts: dict[int, int] | None = None
         self.window_start = now - OVERLAP
         """From when on accounting is to be read; may be looked at from any thread."""
 
     @property
     def unaccounted(self) -> int:
         """The number of jobs that left the queue and have no record in accounting yet."""
-        return sum(awaited.tasks for awaited in self._awaited.values())
+        return sum(awaited.tasks for awaited in self._kept.awaited.values())
 
     def observe_queue(self, jobs: Iterable[Job], now: float) -> None:
         """Count the ends and requeues that a snapshot of the queue shows."""
@@ -138,16 +142,20 @@ class JobLedger:
         for record in ended.values():
             self._end(record)
         left = {
-            run: was for run, was in self._live.items() if run not in live and run not in self._seen
+            run: was
+            for run, was in self._live.items()
+            if run not in live and run not in self._kept.seen
         }
         ids = {job_id for job_id, _ in left}
         latest = {job.job_id: job.submit or 0 for job in jobs if job.job_id in ids}
         for run, was in left.items():
             requeued = latest.get(run[0], 0) > run[1]
-            self._awaited[run] = _Awaited(was.partition, was.tasks, self._last_poll, requeued)
+            self._kept.awaited[run] = _Awaited(
+                was.partition, was.tasks, self._kept.last_poll, requeued
+            )
         self._live = live
-        self._restarts = restarts
-        self._last_poll = now
+        self._kept.restarts = restarts
+        self._kept.last_poll = now
         self._settle(now)
 
     def observe_accounting(
@@ -165,18 +173,20 @@ class JobLedger:
             if live is None or live.tasks == 1:
                 self._end(record)
         if complete:
-            self._watermark = max(self._watermark, asked)
+            self._kept.watermark = max(self._kept.watermark, asked)
         self._settle(asked)
 
     def no_accounting(self, now: float) -> None:
         """Note that there is no accounting: a run that left without a final state stays unknown."""
         self.accounting = False
-        self._watermark = now
+        self._kept.watermark = now
         self._settle(now)
 
     def _count_restarts(self, job: Job) -> None:
-        if self._restarts is not None:  # restarts from before the first snapshot do not count
-            self.requeues[job.partition] += max(0, job.restarts - self._restarts.get(job.job_id, 0))
+        if self._kept.restarts is not None:  # restarts from before the first snapshot do not count
+            self.requeues[job.partition] += max(
+                0, job.restarts - self._kept.restarts.get(job.job_id, 0)
+            )
 
     def _count_cancelled(
         self, jobs: tuple[Job, ...], live: Mapping[Run, _Live], ended: Mapping[Run, EndedJob]
@@ -191,7 +201,7 @@ class JobLedger:
         arrays = {run: was for run, was in self._live.items() if was.tasks > 1}
         if not arrays:
             return
-        known = {job_id for job_id, _ in chain(self._live, self._seen)}
+        known = {job_id for job_id, _ in chain(self._live, self._kept.seen)}
         begun = Counter[int | None]()
         for job in jobs:
             if job.job_id not in known:
@@ -203,10 +213,10 @@ class JobLedger:
 
     def _end(self, job: EndedJob) -> None:
         run = (job.job_id, job.submit)
-        self._awaited.pop(run, None)
-        if run in self._seen or job.end < self._oldest:
+        self._kept.awaited.pop(run, None)
+        if run in self._kept.seen or job.end < self._kept.oldest:
             return
-        self._seen[run] = job.end
+        self._kept.seen[run] = job.end
         self.ended[job.partition, job.state] += job.tasks
         if job.start is not None:
             ready = job.eligible or job.submit
@@ -215,58 +225,37 @@ class JobLedger:
 
     def _settle(self, now: float) -> None:
         """Call runs without a record UNKNOWN after a day, and forget old ones."""
-        for run, awaited in tuple(self._awaited.items()):
+        for run, awaited in tuple(self._kept.awaited.items()):
             if self.accounting is False:
                 state = "REQUEUED" if awaited.requeued else "UNKNOWN"
             elif now - awaited.last_seen > GIVE_UP:
                 state = "UNKNOWN"
             else:
                 continue
-            del self._awaited[run]
-            self._seen[run] = int(awaited.last_seen)
+            del self._kept.awaited[run]
+            self._kept.seen[run] = int(awaited.last_seen)
             self.ended[awaited.partition, state] += awaited.tasks
-        awaited_since = [awaited.last_seen for awaited in self._awaited.values()]
-        self.window_start = max(min([self._watermark, *awaited_since]) - OVERLAP, now - FARTHEST)
+        awaited_since = [awaited.last_seen for awaited in self._kept.awaited.values()]
+        self.window_start = max(
+            min([self._kept.watermark, *awaited_since]) - OVERLAP, now - FARTHEST
+        )
         oldest = self.window_start - OVERLAP
-        if oldest > self._oldest:
-            self._oldest = oldest
-            self._seen = {run: end for run, end in self._seen.items() if end >= oldest}
+        if oldest > self._kept.oldest:
+            self._kept.oldest = oldest
+            self._kept.seen = {run: end for run, end in self._kept.seen.items() if end >= oldest}
 
     def dump(self) -> dict[str, Any]:
-        """What the state file keeps."""
-        return {
-            "ended": [[*key, number] for key, number in self.ended.items()],
-            "requeues": dict(self.requeues),
-            "wait": {name: histogram.dump() for name, histogram in self.wait.items()},
-            "run": {name: histogram.dump() for name, histogram in self.run.items()},
-            "oldest": self._oldest,
-            "watermark": self._watermark,
-            "last_poll": self._last_poll,
-            "seen": [[*run, end] for run, end in self._seen.items()],
-            "awaited": [[*run, *awaited] for run, awaited in self._awaited.items()],
-            "restarts": list((self._restarts or {}).items()),
-        }
+        """The content of the state file."""
+        content: dict[str, Any] = encode(self._kept)
+        return content
 
     @classmethod
-    def load(cls, saved: Mapping[str, Any]) -> JobLedger:
+    def load(cls, saved: Any) -> JobLedger:
         """Load the content.  Raises one of `core.state_file.BROKEN`."""
-        ledger = cls(past(saved["watermark"]))  # accounting is asked for what came since
-        ledger.ended.update({(text(p), text(s)): whole(n) for p, s, n in saved["ended"]})
-        ledger.requeues.update({text(p): whole(n) for p, n in saved["requeues"].items()})
-        for name, kept in saved["wait"].items():
-            ledger.wait[text(name)] = GrowingHistogram.load(kept, WAIT_BOUNDS)
-        for name, kept in saved["run"].items():
-            ledger.run[text(name)] = GrowingHistogram.load(kept, RUN_BOUNDS)
-        ledger._oldest = past(saved["oldest"])
-        ledger._last_poll = past(saved["last_poll"])
-        ledger._seen = {
-            (whole(job), whole(submit)): whole(end) for job, submit, end in saved["seen"]
-        }
-        for job, submit, partition, tasks, last_seen, requeued in saved["awaited"]:
-            awaited = _Awaited(text(partition), whole(tasks), past(last_seen), bool(requeued))
-            ledger._awaited[whole(job), whole(submit)] = awaited
-        ledger._restarts = {whole(job): whole(number) for job, number in saved["restarts"]}
-        return ledger
+        kept: JobCounts = decode(JobCounts, saved)
+        kept.wait = {name: one for name, one in kept.wait.items() if one.fits(WAIT_BOUNDS)}
+        kept.run = {name: one for name, one in kept.run.items() if one.fits(RUN_BOUNDS)}
+        return cls(kept.watermark, kept)  # accounting is asked for what came since
 
 
 def _histogram(

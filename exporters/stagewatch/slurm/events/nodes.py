@@ -7,10 +7,11 @@ needs two seconds).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stagewatch.core.state_file import optional, past, text, whole
+from stagewatch.core.state_file import Past, decode, encode
 from stagewatch.slurm.model import Node, NodeEvent
 from stagewatch.slurm.notation import node_availability, node_state, reason_class
 
@@ -27,7 +28,7 @@ _MAX_RECENT = 200
 class Failure(NamedTuple):
     """When a node last left service, and how."""
 
-    when: float
+    when: Past
     kind: str
     reason_class: str
 
@@ -35,25 +36,33 @@ class Failure(NamedTuple):
 class _Span(NamedTuple):
     """The two snapshots between which a node left service."""
 
-    after: float
-    before: float
+    after: Past
+    before: Past
+
+
+@dataclass(slots=True)
+class NodeCounts:
+    """What the state file keeps."""
+
+    oldest: Past
+    last_poll: Past
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    recent: dict[str, Failure] = field(default_factory=dict)
+    known: dict[str, str | None] | None = None
+    """How each node was out of service in the last snapshot; `None` for one in service."""
+    seen: dict[tuple[str, int], int] = field(default_factory=dict)
+    spans: dict[str, list[_Span]] = field(default_factory=dict)
 
 
 class NodeLedger:
     """Counts how nodes leave service; used by one thread. All times are Unix seconds."""
 
-    def __init__(self, now: float) -> None:
-        self.failures: Counter[tuple[str, str]] = Counter()
+    def __init__(self, now: float, kept: NodeCounts | None = None) -> None:
+        self._kept = kept or NodeCounts(float(int(now)), now)  # Slurm's times are whole seconds
+        self.failures = self._kept.failures
         """By kind and reason class."""
-
-        self.recent: dict[str, Failure] = {}
+        self.recent = self._kept.recent
         """By node, the latest last."""
-        self._oldest = float(int(now))  # Slurm's times are whole seconds
-        self._known: dict[str, str | None] | None = None
-        """How each node was out of service in the last snapshot; `None` for one in service."""
-        self._last_poll = now
-        self._seen: dict[tuple[str, int], int] = {}
-        self._spans: dict[str, list[_Span]] = {}
 
     def observe_nodes(self, nodes: Iterable[Node], now: float) -> None:
         """Count the changes since the previous snapshot."""
@@ -61,27 +70,27 @@ class NodeLedger:
         for node in nodes:
             unknown = node.state == "UNKNOWN"
             if unknown and not node.flags & _PASSING:  # for a moment after each start of slurmctld
-                if self._known and node.name in self._known:
-                    seen[node.name] = self._known[node.name]
+                if self._kept.known and node.name in self._kept.known:
+                    seen[node.name] = self._kept.known[node.name]
                 continue
             flags = node.flags if unknown else node.flags - _PASSING
             kind = seen[node.name] = node_availability(node.state, flags)
-            if self._known is None or kind is None:
+            if self._kept.known is None or kind is None:
                 continue
-            if _RANK[kind] > _RANK[self._known.get(node.name)]:
+            if _RANK[kind] > _RANK[self._kept.known.get(node.name)]:
                 self._count_failure(node, kind, now)
-        self._known = seen
-        self._last_poll = now
+        self._kept.known = seen
+        self._kept.last_poll = now
 
     def observe_events(self, events: Iterable[NodeEvent], now: float) -> None:
         """Count the events in accounting that no snapshot has shown."""
         for event in events:
             key = (event.node, event.start)
-            if key in self._seen or event.start < self._oldest:
+            if key in self._kept.seen or event.start < self._kept.oldest:
                 continue
-            if event.end is None or event.end > self._last_poll:
+            if event.end is None or event.end > self._kept.last_poll:
                 continue  # a snapshot can still show it
-            self._seen[key] = event.start
+            self._kept.seen[key] = event.start
             kind = node_availability(*node_state(event.state))
             if kind is None or self._was_seen(event):
                 continue
@@ -93,13 +102,13 @@ class NodeLedger:
     def _count_failure(self, node: Node, kind: str, now: float) -> None:
         why = (kind, reason_class(node.reason))
         self.failures[why] += 1
-        self._spans.setdefault(node.name, []).append(_Span(self._last_poll, now))
+        self._kept.spans.setdefault(node.name, []).append(_Span(self._kept.last_poll, now))
         self._remember(node.name, Failure(node.reason_time or now, *why))
 
     def _was_seen(self, event: NodeEvent) -> bool:
         return any(
             span.after - _SLACK <= event.start <= span.before + _SLACK
-            for span in self._spans.get(event.node, ())
+            for span in self._kept.spans.get(event.node, ())
         )
 
     def _remember(self, node: str, failure: Failure) -> None:
@@ -109,40 +118,23 @@ class NodeLedger:
             del self.recent[next(iter(self.recent))]
 
     def _forget(self, oldest: float) -> None:
-        if oldest <= self._oldest:
+        if oldest <= self._kept.oldest:
             return
-        self._oldest = oldest
-        self._seen = {key: start for key, start in self._seen.items() if start >= oldest}
+        self._kept.oldest = oldest
+        self._kept.seen = {key: start for key, start in self._kept.seen.items() if start >= oldest}
         kept = {
             name: [span for span in spans if span.before >= oldest]
-            for name, spans in self._spans.items()
+            for name, spans in self._kept.spans.items()
         }
-        self._spans = {name: spans for name, spans in kept.items() if spans}
+        self._kept.spans = {name: spans for name, spans in kept.items() if spans}
 
     def dump(self) -> dict[str, Any]:
-        """What the state file keeps."""
-        return {
-            "failures": [[*key, number] for key, number in self.failures.items()],
-            "recent": {name: list(state) for name, state in self.recent.items()},
-            "oldest": self._oldest,
-            "last_poll": self._last_poll,
-            "known": self._known or {},
-            "seen": [[*key] for key in self._seen],
-            "spans": {name: [list(span) for span in spans] for name, spans in self._spans.items()},
-        }
+        """The content of the state file."""
+        content: dict[str, Any] = encode(self._kept)
+        return content
 
     @classmethod
-    def load(cls, saved: Mapping[str, Any]) -> NodeLedger:
+    def load(cls, saved: Any) -> NodeLedger:
         """Load the content.  Raises one of `core.state_file.BROKEN`."""
-        ledger = cls(past(saved["oldest"]))
-        ledger.failures.update({(text(k), text(c)): whole(n) for k, c, n in saved["failures"]})
-
-        for name, (when, kind, why) in saved["recent"].items():
-            ledger.recent[text(name)] = Failure(past(when), text(kind), text(why))
-        ledger._last_poll = past(saved["last_poll"])
-        known = {text(name): optional(text)(kind) for name, kind in saved["known"].items()}
-        ledger._known = known or None
-        ledger._seen = {(text(name), whole(start)): whole(start) for name, start in saved["seen"]}
-        for name, spans in saved["spans"].items():
-            ledger._spans[name] = [_Span(past(after), past(to)) for after, to in spans]
-        return ledger
+        kept: NodeCounts = decode(NodeCounts, saved)
+        return cls(kept.oldest, kept)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 
 from stagewatch.slurm.model import (
     EndedJob,
     NodeEvent,
     Records,
+    joined,
     moment,
     number,
     read_all,
@@ -91,7 +91,7 @@ def _run(line: str) -> EndedJob | None:
 
 def parse_events(output: bytes) -> Records[NodeEvent]:
     """The events that sacctmgr prints; the reason comes last, since it is free text."""
-    return read_all(_event_records(output.decode(errors="replace")), _event)
+    return read_all(joined(output, _begins), _event)
 
 
 def _event(record: str) -> NodeEvent | None:
@@ -103,14 +103,5 @@ def _event(record: str) -> NodeEvent | None:
     )
 
 
-def _event_records(text: str) -> Iterator[str]:
-    record = ""
-    for line in text.split("\n"):
-        if _EVENT_START.match(line) and line.count("|") >= 4:
-            if record:
-                yield record
-            record = line
-        elif record:
-            record += " " + line
-    if record:
-        yield record
+def _begins(line: str) -> bool:
+    return line.count("|") >= 4 and _EVENT_START.match(line) is not None

@@ -18,14 +18,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
 
 from stagewatch.core.commands import CommandRunner
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm import model
-from stagewatch.slurm.model import Records, moment, names, number, required
+from stagewatch.slurm.model import Records, joined, moment, names, number, required
 from stagewatch.slurm.model import text as value
 from stagewatch.slurm.notation import (
     GpuCounts,
@@ -297,22 +296,8 @@ def parse_ping(output: bytes) -> tuple[model.Controller, ...]:
 
 
 def _lines(output: bytes, start: str, read: Callable[[str], T], what: str) -> Records[T]:
-    """Read the records that begin with `start`; any other line continues the previous record."""
-
-    def records() -> Iterator[str]:
-        record = ""
-        for raw in BytesIO(output):
-            line = raw.decode(errors="replace").rstrip("\n")
-            if line.startswith(start):
-                if record:
-                    yield record
-                record = line
-            elif record and line.strip():
-                record += " " + line
-        if record:
-            yield record
-
-    found = model.read_all(records(), read)
+    """Read the records that begin with `start`."""
+    found = model.read_all(joined(output, lambda line: line.startswith(start)), read)
     if not found.items:
         if not output.strip():
             raise NoData(f"there are no {what}")

@@ -18,7 +18,10 @@
       if (chosen.has(one.dataset.key)) one.open = chosen.get(one.dataset.key);
     }
     const focus = document.activeElement?.closest("details[data-key]")?.dataset.key;
+    const pictures = (of) => [...of.querySelectorAll(".waits")];
+    const scrolled = pictures(main).map((one) => one.scrollLeft);
     main.replaceWith(document.adoptNode(fresh));
+    pictures(fresh).forEach((one, at) => { one.scrollLeft = scrolled[at] ?? 0; });
     for (const one of details(fresh)) {
       if (one.dataset.key === focus) one.querySelector("summary").focus({ preventScroll: true });
     }
