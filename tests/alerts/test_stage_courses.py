@@ -42,7 +42,7 @@ def stages(slow: int, *, completed: int = 40) -> dict[str, str]:
         given[series("rl_rank_stage_open_completions", **who, stage="rollout")] = (
             "10x200" if late else "10x30 11x170"
         )
-        given[series("rl_rank_stage_open_seconds", **who, stage="rollout")] = (
+        given[series("rl_rank_stage_open_long_seconds", **who, stage="rollout")] = (
             "0x30 0+2x170" if late else "1x200"
         )
     return given
@@ -66,7 +66,7 @@ def started_again(again: bool, peers_done: int | None, named: dict[str, float]) 
             given[series("rl_rank_stage_open_completions", **who, **stage)] = (
                 "3x200" if again else "500x200"
             )
-            given[series("rl_rank_stage_open_seconds", **who, **stage)] = "_x15 0+2x180"
+            given[series("rl_rank_stage_open_long_seconds", **who, **stage)] = "_x15 0+2x180"
     if peers_done is not None:
         looks = peers_done // 2
         given[series("rl_stage_completed_age_seconds", **JOB, node="n", **stage)] = (

@@ -161,6 +161,7 @@ def exposition(node: int, turn: int) -> str:
             add("rl_rank_waited_seconds_total", f'{who},stage="{done}"', (6 - 5 * slow) * turn)
         if age > 2:
             add("rl_rank_stage_open_completions", f'{who},stage="{stage}"', turn)
+            add("rl_rank_stage_open_long_seconds", f'{who},stage="{stage}"', age)
         for name in ("reward", "kl", "batch_size", "samples_per_second", "weight_version"):
             add("rl_scalar", f'{who},name="{name}"', 1)
         flow = f'{who},side="client",port="29500"'

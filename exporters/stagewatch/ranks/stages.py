@@ -34,7 +34,7 @@ INSIDE_AFTER_SECONDS = 1.0
 STEP_AFTER_SECONDS = 10.0
 """Nor do shorter steps."""
 SLOW_AFTER_SECONDS = 2.0
-"""Nor is it shown how often a stage was completed that has just been opened."""
+"""Nor is it shown of a stage that has just been opened how often it was completed."""
 MAX_EXPECTED_SECONDS = 86_400.0
 """Longest pause that a trainer may announce."""
 MAX_NAMES = 128
@@ -202,6 +202,12 @@ OPEN_COMPLETIONS = gauge(
     "rl_rank_stage_open_completions",
     "How often the rank has completed its innermost open stage, once that has been open for 2 s: "
     "one that is behind its peers has done so less. Absent before the first time.",
+    RANK_STAGE_LABELS,
+)
+OPEN_LONG = gauge(
+    "rl_rank_stage_open_long_seconds",
+    "How long the rank's innermost open stage has been open, once that is 2 s, if it has completed "
+    "the stage before: rules look among these for ranks that are slower than their peers.",
     RANK_STAGE_LABELS,
 )
 COMPLETIONS = gauge(
@@ -432,6 +438,7 @@ class LastDurations:
                         ages[role].append(now - when)
                     if open_ and open_.stage == stage and now - open_.started >= SLOW_AFTER_SECONDS:
                         out.add(OPEN_COMPLETIONS, count, *rank)
+                        out.add(OPEN_LONG, now - open_.started, *rank)
         for role, counts in completions.items():
             out.add(COMPLETIONS, median(counts), *role)
             out.add(COMPLETERS, len(counts), *role)
