@@ -216,6 +216,7 @@ def test_a_rank_between_two_steps_that_waits_for_its_own_child_for_ever_is_told(
         wait_for(lambda: len(tools()) == 1, "the end of one")
         monkeypatch.setattr(ranks, "STILL_SECONDS", 1.0)
         monkeypatch.setattr(stillness, "STILL_SECONDS", 1.0)
+        monkeypatch.setattr(ranks.causes, "ECHO_SECONDS", 0.0)  # less than that, as always
         wait_for(stands_still, "the stillness")
         wait_for(lambda: stands_still() and (bool(lines) or place == "stage"), "what is told")
         process.terminate()
