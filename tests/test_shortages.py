@@ -75,7 +75,7 @@ def test_a_shortage_is_said_in_one_line_and_the_agent_recovers(
         states = [value for (name, _), value in agent.series().items() if name == SUCCESS]
         return len(states) > 5 and all(states)
 
-    wait_for(recovered, "all collectors work again")
+    wait_for(recovered, "all collectors work again", 180)
     log = agent.log.read_text()
     assert log.count(SHORTAGE) == 1, log
     assert "Traceback" not in log, log
