@@ -26,7 +26,7 @@ def start() -> Iterator[Start]:
             options = LogsOptions(files, every=0.1, **changed)  # type: ignore[arg-type]
             helper = Helper({name: job(name, options) for name in files})
             stack.callback(helper.close)
-            return LogsCollector(helper, patterns=options.patterns, results_for=60)
+            return LogsCollector(helper, patterns=options.patterns)
 
         yield begin
 

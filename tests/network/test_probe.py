@@ -32,7 +32,7 @@ def start() -> Iterator[Start]:
             options = ProbeOptions(wanted, every=1.0, timeout=timeout, deadline=deadline)
             helper = Helper({name: job(name, options) for name in wanted})
             stack.callback(helper.close)
-            return ProbeCollector(helper, results_for=60)
+            return ProbeCollector(helper)
 
         yield begin
 

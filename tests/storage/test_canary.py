@@ -27,7 +27,7 @@ def start() -> Iterator[Start]:
 
         def begin(options: CanaryOptions) -> CanaryCollector:
             helper = Helper({str(path): job(path, options) for path in options.mounts})
-            collector = CanaryCollector(helper, results_for=60, mountinfo=MOUNTINFO)
+            collector = CanaryCollector(helper, mountinfo=MOUNTINFO)
             stack.callback(helper.close)
             return collector
 

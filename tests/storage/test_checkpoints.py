@@ -31,7 +31,7 @@ def start() -> Iterator[Start]:
             options = CheckpointsOptions(directories, every=0.1, verify=verify)
             helper = Helper({name: job(name, options) for name in directories})
             stack.callback(helper.close)
-            return CheckpointsCollector(helper, results_for=60)
+            return CheckpointsCollector(helper)
 
         yield begin
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.children.collector import JobsCollector, shown_for
+from stagewatch.core.children.collector import JobsCollector
 from stagewatch.core.children.helper import Helper, Jobs, JobSpec, JobState
 from stagewatch.core.collector import Declaration
 from stagewatch.core.config import duration, listing, option, text
@@ -97,15 +97,15 @@ class LogsCollector(JobsCollector):
 
     items = "file"
 
-    def __init__(self, jobs: Jobs, *, patterns: tuple[str, ...], results_for: float) -> None:
-        super().__init__(jobs, results_for=results_for)
+    def __init__(self, jobs: Jobs, *, patterns: tuple[str, ...]) -> None:
+        super().__init__(jobs)
         self._names = [pattern.partition("=")[0] for pattern in patterns] or [
             pattern.name for pattern in KNOWN
         ]
 
     def show(self, out: Samples, path: str, state: JobState) -> None:
         out.add(STUCK, state.hung, path)
-        result = state.fresh(self.results_for)
+        result = state.fresh
         if result is None:
             return
         for labels in result["files"]:
@@ -136,11 +136,8 @@ def job(path: str, options: LogsOptions) -> JobSpec:
 
 def collector(options: LogsOptions, helper: Helper) -> LogsCollector:
     """Reads all files in a child of the helper process."""
-    return LogsCollector(
-        helper.share("logs", {path: job(path, options) for path in options.files}),
-        patterns=options.patterns,
-        results_for=shown_for(options.every, options.deadline),
-    )
+    jobs = {path: job(path, options) for path in options.files}
+    return LogsCollector(helper.share("logs", jobs), patterns=options.patterns)
 
 
 SPEC = Declaration(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from stagewatch.core.children.collector import JobsCollector, shown_for
+from stagewatch.core.children.collector import JobsCollector
 from stagewatch.core.children.helper import Helper, JobSpec, JobState
 from stagewatch.core.collector import Declaration
 from stagewatch.core.config import duration, listing, option, text
@@ -83,7 +83,7 @@ class ProbeCollector(JobsCollector):
             out.add(SUCCESS, 0, name)
             out.add(ERROR, 1, name, state.hung_phase, "deadline")
             return
-        result = state.fresh(self.results_for)
+        result = state.fresh
         if result is None:
             return
         for phase, seconds in result["seconds"].items():
@@ -106,10 +106,8 @@ def job(target: str, options: ProbeOptions) -> JobSpec:
 
 def collector(options: ProbeOptions, helper: Helper) -> ProbeCollector:
     """Probes every target in a child of the helper process."""
-    return ProbeCollector(
-        helper.share("probe", {target: job(target, options) for target in options.targets}),
-        results_for=shown_for(max(MIN_INTERVAL, options.every), options.deadline),
-    )
+    jobs = {target: job(target, options) for target in options.targets}
+    return ProbeCollector(helper.share("probe", jobs))
 
 
 SPEC = Declaration(

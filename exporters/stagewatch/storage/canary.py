@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.children.collector import JobsCollector, shown_for
+from stagewatch.core.children.collector import JobsCollector
 from stagewatch.core.children.helper import Helper, Jobs, JobSpec, JobState
 from stagewatch.core.collector import Declaration
 from stagewatch.core.config import absolute_path, duration, listing, option, size
@@ -101,8 +101,8 @@ class CanaryCollector(JobsCollector):
 
     items = "mount"
 
-    def __init__(self, jobs: Jobs, *, results_for: float, mountinfo: Path) -> None:
-        super().__init__(jobs, results_for=results_for)
+    def __init__(self, jobs: Jobs, *, mountinfo: Path) -> None:
+        super().__init__(jobs)
         self._mountinfo = mountinfo
         self._mounts: list[Mount] = []
 
@@ -119,7 +119,7 @@ class CanaryCollector(JobsCollector):
             out.add(STUCK, state.hung, name, state.hung_phase)
             out.add(SUCCESS, 0, name)
             return
-        result = state.fresh(self.results_for)
+        result = state.fresh
         if result is None:
             return
         for key, metric in _SPACE.items():
@@ -157,11 +157,7 @@ def job(directory: Path, options: CanaryOptions) -> JobSpec:
 def collector(options: CanaryOptions, helper: Helper, proc: Path) -> CanaryCollector:
     """Tests every mount in a child of the helper process."""
     jobs = {str(directory): job(directory, options) for directory in options.mounts}
-    return CanaryCollector(
-        helper.share("canary", jobs),
-        results_for=shown_for(options.every, options.deadline),
-        mountinfo=proc / "self" / "mountinfo",
-    )
+    return CanaryCollector(helper.share("canary", jobs), mountinfo=proc / "self" / "mountinfo")
 
 
 SPEC = Declaration(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.children.collector import JobsCollector, shown_for
+from stagewatch.core.children.collector import JobsCollector
 from stagewatch.core.children.helper import Helper, JobSpec, JobState
 from stagewatch.core.collector import Declaration
 from stagewatch.core.config import duration, listing, option, text
@@ -119,7 +119,7 @@ class CheckpointsCollector(JobsCollector):
     items = "directory"
 
     def show(self, out: Samples, directory: str, state: JobState) -> None:
-        result = state.fresh(self.results_for)
+        result = state.fresh
         hangs = state.hung is not None
         if result is not None or hangs:
             out.add(
@@ -154,10 +154,7 @@ def job(directory: str, options: CheckpointsOptions) -> JobSpec:
 def collector(options: CheckpointsOptions, helper: Helper) -> CheckpointsCollector:
     """Looks at every directory in a child of the helper process."""
     jobs = {directory: job(directory, options) for directory in options.directories}
-    return CheckpointsCollector(
-        helper.share("checkpoints", jobs),
-        results_for=shown_for(options.every, options.deadline),
-    )
+    return CheckpointsCollector(helper.share("checkpoints", jobs))
 
 
 SPEC = Declaration(

@@ -8,26 +8,16 @@ from stagewatch.core.children.helper import Jobs, JobState
 from stagewatch.core.collector import Collector
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
-from stagewatch.core.runner import STALE_AFTER
-
-
-def shown_for(every: float, deadline: float) -> float:
-    """How long a result is valid, in seconds: three runs, and one that may hang."""
-    return STALE_AFTER * every + deadline
 
 
 class JobsCollector(Collector):
-    """Shows the results of a collector's jobs, one job per configured item.
-
-    A result is shown for `results_for` seconds and then dropped.
-    """
+    """Shows the results of a collector's jobs, one job per configured item."""
 
     items = "job"
     """What is configured; for the message if nothing is."""
 
-    def __init__(self, jobs: Jobs, *, results_for: float) -> None:
+    def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self.results_for = results_for
 
     def collect(self) -> Samples:
         """Read the results from memory. Raises `NoData` if nothing is configured."""

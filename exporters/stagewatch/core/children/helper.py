@@ -13,6 +13,7 @@ from typing import Any
 
 from stagewatch.core.children.start import PACKAGES, bare_python, popen
 from stagewatch.core.children.supervisor import Supervisor
+from stagewatch.core.runner import STALE_AFTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,13 @@ class JobState:
     runs: int
     kills: int
 
-    def fresh(self, limit: float) -> dict[str, Any] | None:
-        """The result, unless it is older than `limit` seconds."""
-        return self.result if self.age is not None and self.age <= limit else None
+    shown_for: float
+    """Seconds in which the result is valid: three runs, and one that may hang."""
+
+    @property
+    def fresh(self) -> dict[str, Any] | None:
+        """The result, unless it is too old."""
+        return self.result if self.age is not None and self.age <= self.shown_for else None
 
 
 class Helper(Supervisor):
@@ -95,7 +100,11 @@ class Helper(Supervisor):
         return self.ask(prefix, self._note)
 
     def _note(self, answer: Mapping[str, Any]) -> dict[str, JobState]:
-        states = {name: JobState(**state) for name, state in answer.items()}
+        states = {}
+        for name, state in answer.items():
+            job = self._jobs[name]
+            shown_for = STALE_AFTER * job.interval + job.deadline
+            states[name] = JobState(**state, shown_for=shown_for)
         self._last |= states
         return states
 
