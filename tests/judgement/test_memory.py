@@ -13,6 +13,7 @@ from stagewatch.judgement.limits import Limits, Shown
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.ranks.waits.naming import ENDED
+from tests.judgement.cases import inside, member
 from tests.judgement.jobs import PARKED, SPINNING, job
 
 BEGAN = 1_000_000.0
@@ -186,6 +187,24 @@ def test_the_time_in_which_all_ranks_idled_is_no_silence() -> None:
     assert (soon.verdict.stalled, soon.silent_seconds, soon.paged) == (True, 55.0, False)
     later = course(at(400, idle), *(at(second, saving) for second in range(405, 591, 5)))
     assert (later.silent_seconds, later.paged) == (190.0, True)
+
+
+@pytest.mark.parametrize(("answer", "named"), [((), [6]), ((KernelWait(""),), [0, 6])])
+def test_who_is_only_awaited_is_not_named_before_the_kernel_has_answered(
+    answer: tuple[KernelWait, ...], named: list[int]
+) -> None:
+    """Of two engines, one waits for a rank that may wait itself, and one does two things."""
+    first = inside("tp:0", 119, 4) | GAPS
+    second = inside("tp:1", 104, 4) | GAPS
+    ranks = job(
+        8,
+        SPINNING | first,
+        rank_0=PARKED | member(("tp:0", 118, 4)) | {"kernel_waits": answer},
+        **{f"rank_{rank}": second for rank in (4, 5, 7)},
+        rank_6=inside("tp:1", 104, 4, "broadcast") | GAPS,
+    )
+    state = course(at(20, ranks))
+    assert [charge.rank.rank for charge in state.verdict.charges] == named
 
 
 def test_a_debugger_excuses_what_nobody_suspected_before_it_came() -> None:

@@ -218,10 +218,10 @@ class _Job:
             and (self.stuck[role] or role in self.as_a_whole or case.gone_is_fault or not case.live)
         }
         gives_way = self._give_way(counts)
-        asked = any(one.awaited for one in shared.values())
+        others_ask = any(one.awaited for one in shared.values())
         for role, case in self.cases.items():
             beyond = case.nobody == "outsider"  # which is waited for whoever waits for the role
-            if asked and self.stuck[role] and not case.charges and not beyond:
+            if others_ask and self.stuck[role] and not case.charges and not beyond:
                 gives_way.add(role)
         at_fault = {} if counts - gives_way or self._just_left() else self._roles_at_fault()
         for role, case in self.cases.items():
@@ -230,8 +230,10 @@ class _Job:
                 self.as_a_whole.add(role)
             elif role in gives_way or (self.stuck[role] and at_fault):
                 self.cases[role] = replace(case, charges=(), nobody="other_role")
-            elif self._asks(role):
-                self.cases[role] = replace(case, charges=(), nobody="asking")
+            elif asked := self._asked_now(role):
+                rest = tuple(charge for charge in case.charges if charge not in asked)
+                nobody = "" if rest else "asking"
+                self.cases[role] = replace(case, charges=rest, nobody=nobody)
         if self._dying():
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._left_behind()
@@ -371,12 +373,12 @@ class _Job:
         """Whether all charges of the role are of ranks that may owe something to a process."""
         return all(charge.evidence == "awaited_through" for charge in self.cases[role].charges)
 
-    def _asks(self, role: str) -> bool:
-        """Whether the kernel may still show that the charged ranks wait themselves."""
-        case = self.cases[role]
-        awaited = bool(case.charges) and all(one.evidence == "awaited" for one in case.charges)
-        asked = any(charge.rank.kernel_waits for charge in case.charges)
-        return awaited and not asked and self._may_tell_more(role)
+    def _asked_now(self, role: str) -> list[Charge]:
+        """Charges against ranks of which the kernel may still show that they wait themselves."""
+        if not self._may_tell_more(role):
+            return []
+        charges = self.cases[role].charges
+        return [one for one in charges if one.evidence == "awaited" and not one.rank.kernel_waits]
 
     def _may_tell_more(self, role: str) -> bool:
         """Whether the kernel is being asked about a role that is stalled."""
