@@ -1320,6 +1320,26 @@ ROLES: dict[str, dict[str, Case]] = {
             False,
         ),
     },
+    # They ask again and again, and a process behind the server that they ask is stopped.
+    "a-role-reads-of-one-that-makes-no-step-and-asks-a-process": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {0: member(("world", 50, 3)) | reads("rollout", 0, 1) | BETWEEN},
+            "outsider",
+        ),
+        "rollout": well(2, asks("tokenizer (pid 9)") | MARKS | {"step_age_seconds": 412.0}, {}),
+    },
+    # It hands over weights; the other clients of the server have nothing to do until it has.
+    "one-asks-a-server-whose-other-clients-read-of-it": {
+        "train": nobody(
+            4,
+            inside("world", 51, 4, "barrier") | {"stage": "weights_update"},
+            {0: asks("engine (pid 7)", ("rollout", 0), ("rollout", 1)) | member(("world", 50, 4))},
+            "outsider",
+        ),
+        "rollout": well(2, reads("train", 0) | BETWEEN, {}),
+    },
     "two-roles-read-of-each-other": {
         "train": nobody(2, reads("rollout", 0), {}, "other_role"),
         "rollout": nobody(2, reads("train", 0), {}, "other_role"),

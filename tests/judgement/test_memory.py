@@ -88,7 +88,7 @@ def test_a_site_sets_how_long_nobody_is_woken() -> None:
         ({"at_work": True}, None, 900.0),
         ({"wait_class": WaitClass.SPIN, "stage": "rollout", "collectives": {}}, None, 600.0),
         ({"kernel_waits": (KernelWait(""),), "heard_seconds": 4.0}, None, 600.0),
-        ({"kernel_waits": (KernelWait(""),), "heard_seconds": 399.0}, None, 60.0),
+        ({"kernel_waits": (KernelWait(""),), "heard_seconds": 399.0}, None, 180.0),
         ({"kernel_waits": (KernelWait("a sleep"),), "heard_seconds": 4.0}, None, 60.0),
         ({"heard_seconds": 4.0}, None, 60.0),
         ({"unmarked": True}, None, None),

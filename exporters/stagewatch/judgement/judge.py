@@ -7,7 +7,7 @@ earlier looks have shown of the job is in `Past`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -298,9 +298,15 @@ class _Job:
         lead to it alone."""
         if any(case.charges for case in self.cases.values()):
             return False
-        stuck = {role: case for role, case in self.cases.items() if self.stuck[role]}
-        server = server_of_all(stuck, shared)
-        for role, case in stuck.items() if server else ():
+        silent = {
+            role: case
+            for role, case in self.cases.items()
+            if case.live and all(rank.overdue for rank in case.live)
+        }
+        server = server_of_all(silent, shared)
+        for role, case in self.cases.items():
+            if not (server and self.stuck[role]):
+                continue
             ask = tuple(wait for wait in case.outside if wait.through == server)
             nobody = "outsider" if ask else "other_role"
             self.cases[role] = replace(case, nobody=nobody, outside=ask or case.outside)
@@ -331,6 +337,8 @@ class _Job:
         elif charged:
             spared = self.cases.keys() - firm
         else:
+            self._tell_in_turn(firm)
+            firm = {role for role, case in self.cases.items() if case.firm_outside}
             chosen = {role for role in firm if self.stuck[role]}
             spared = self.cases.keys() - chosen if chosen or len(self.cases) > 1 else set()
         for role, case in self.cases.items():
@@ -338,6 +346,20 @@ class _Job:
                 self.cases[role] = replace(case, nobody="outsider", outside=case.firm_outside)
             elif role in spared and case.nobody == "outsider":
                 self.cases[role] = replace(case, nobody="other_role")
+
+    def _tell_in_turn(self, firm: Collection[str]) -> None:
+        """Who waits for a role that makes no step, as it waits for a process, waits for that."""
+        silence = self._silence()
+        for role, case in self.cases.items() if firm else ():
+            asked = {wait.role for wait in case.outside} & set(firm) if self.stuck[role] else set()
+            beyond = tuple(
+                wait
+                for other in sorted(asked)
+                if not self.stuck[other] and self.cases[other].steps_in_place(silence)
+                for wait in self.cases[other].firm_outside
+            )
+            if beyond:
+                self.cases[role] = replace(case, outside=beyond)
 
     def _give_way(self, counts: set[str]) -> set[str]:
         """The roles whose evidence is weaker than what another role shows.

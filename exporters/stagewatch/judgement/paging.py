@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagewatch.judgement.case import Case
-from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.case import Case, Charge
+from stagewatch.judgement.facts import KernelWait, RankFacts
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import (
     LONG_STAGES,
@@ -60,11 +60,20 @@ def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
     answer: somebody is surely at fault, or the process that is waited for has ended, or the waits
     are of collectives alone."""
     return (
-        any(one.confidence == "sure" for verdict in verdicts for one in verdict.charges)
+        any(_is_stuck(one) for verdict in verdicts for one in verdict.charges)
         or any(wait.has_ended for verdict in verdicts for wait in verdict.case.outside)
         or any(verdict.evidence in _OF_COLLECTIVES for verdict in verdicts)
         or all(rank.inside for verdict in verdicts for rank in verdict.case.live)
     )
+
+
+def _is_stuck(charge: Charge) -> bool:
+    """Whether a rank is surely at fault, and does not just sleep, or wait for a child that does:
+    so does one whose tool is slow."""
+    rank = charge.rank
+    alive = rank.wait_class is not WaitClass.GONE
+    sleeps = alive and not rank.inside and rank.kernel_waits == (KernelWait(""),)
+    return charge.confidence == "sure" and not sleeps
 
 
 def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
