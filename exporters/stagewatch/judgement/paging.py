@@ -63,7 +63,10 @@ def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
         any(_is_stuck(one) for verdict in verdicts for one in verdict.charges)
         or any(wait.has_ended for verdict in verdicts for wait in verdict.case.outside)
         or any(verdict.evidence in _OF_COLLECTIVES for verdict in verdicts)
-        or all(rank.inside for verdict in verdicts for rank in verdict.case.live)
+        or any(
+            verdict.evidence == "group_only" and all(rank.inside for rank in verdict.case.live)
+            for verdict in verdicts
+        )
     )
 
 
