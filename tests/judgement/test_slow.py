@@ -206,5 +206,5 @@ def test_turns_must_be_seen_at_all_looks_of_two_minutes() -> None:
 
 def test_the_rules_ask_for_as_many_peers() -> None:
     text = (ALERTS / "slow.rules.yaml").read_text()
-    peers = r"count by \(cluster, job_id, role, peers\) \(.+\) >= (\d)"
+    peers = r"and job_role_peers:rl_own_work:ranks >= (\d)"
     assert re.findall(peers, text) == [str(LEAST_PEERS)]

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stagewatch.core import exposition
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.state_file import BROKEN, parse
+from stagewatch.core.state_file import BROKEN, decode, encode, parse
 from stagewatch.faults.journal import Journal
 from stagewatch.faults.markers import parse_marker
 from stagewatch.gpu.xids import XidLedger
@@ -232,7 +232,13 @@ def _targets(home: Path) -> list[Target]:
             for name, seeds, run, share, allowed in (
                 ("marker", MARKER, lambda data: parse_marker("x", data), 0.05, sources),
                 ("journal", JOURNAL, lambda data: journal._parse("x", data), 0.03, sources),
-                ("kmsg state", states[0], lambda data: kernel_log.load(parse(data)), 0.04, BROKEN),
+                (
+                    "kmsg state",
+                    states[0],
+                    lambda data: decode(kernel_log.KmsgState, parse(data)),
+                    0.04,
+                    BROKEN,
+                ),
                 ("jobs ledger", states[1], lambda data: JobLedger.load(parse(data)), 0.03, BROKEN),
                 (
                     "nodes ledger",
@@ -260,5 +266,5 @@ def state_files() -> tuple[tuple[bytes, ...], ...]:
     state = kernel_log.KmsgState("b", 7, nfs={"fs": 1.0})
     state.kills["cgroup", "7", "train", "0"] = kernel_log.Count(2, 1.5)
     jobs, nodes = JobLedger(1.0).dump(), NodeLedger(1.0).dump()
-    contents = (kernel_log.dump(state), jobs, nodes)
+    contents = (encode(state), jobs, nodes)
     return tuple((json.dumps(content).encode(),) for content in contents)
