@@ -79,13 +79,14 @@ def honest(agent: NodeAgent) -> set[tuple[str, frozenset[tuple[str, str]]]]:
 
 
 def whole(agent: NodeAgent) -> set[tuple[str, frozenset[tuple[str, str]]]]:
-    """The same, once all ranks show as many."""
+    """The same, once all ranks show as many, and the agent knows how they wait."""
 
     def all_alike() -> set[tuple[str, frozenset[tuple[str, str]]]]:
         found = honest(agent)
         names = [name for name, _ in found]
         some = ("rl_rank_stage_last_seconds", "rl_rank_step_work_seconds_total")
         alike = all(names.count(name) == RANKS for name in some)
+        alike &= not any(("class", "unknown") in labels for _, labels in found)
         return found if alike and "rl_stage_completed_age_seconds" in names else set()
 
     return wait_for(all_alike, "all series of eight ranks")
