@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from stagewatch.host.procfs import Procfs
+from stagewatch.incidents.files import Witness
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
 from stagewatch.judgement.facts import KernelWait, RankFacts
 from stagewatch.judgement.from_prometheus import JobSeries, moment
 from stagewatch.judgement.judge import judge
 from stagewatch.ranks.model import Rank
+from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.ranks.waits.model import Connection, Kind, Mode, Process, State, Wait, Waiting
 from tests.judgement.jobs import HEALTHY
@@ -253,10 +255,13 @@ def test_a_server_of_another_node_is_named_and_leads_on_to_its_clients() -> None
     )
     first = there[0]
     how = "a receive from a connection"
+    own = kernel_waits(look, there, Procfs())[first.key]
+    witness = Witness("rollout", 0, asker, Stack(), {}, own)
+    assert [wait.address for wait in witness.waits_here] == ["", ""]
     found = joined(
         ("a", near, WAITS, [KernelWait(how, address="10.0.0.2:80 from 10.0.0.1:8")]),
         ("a", idle, ENDS, [KernelWait("", address="10.0.0.1:7 from 10.0.0.2:80")]),
-        ("b", first, WAITS, kernel_waits(look, there, Procfs())[first.key]),
+        ("b", first, WAITS, own),
         ("b", first, ENDS, far_ends(look, there, Procfs())[first.key]),
     )
     name = f"redis (pid {router}) on b"

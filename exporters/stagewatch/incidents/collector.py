@@ -372,7 +372,7 @@ class IncidentsCollector(Collector):
             replace(
                 fact,
                 stack=stacks[key],
-                kernel_waits=before.witness(fact).waits if before else (),
+                kernel_waits=before.witness(fact).waits_here if before else (),
                 nccl=(*nccl.get(fact.pid, ()), *calls.get(fact.pid, ())),
             )
             for fact in facts

@@ -58,6 +58,12 @@ class Witness:
     nccl: tuple[Communicator, ...] = ()
     """What its communicators have open, and have not moved in."""
 
+    @property
+    def waits_here(self) -> tuple[KernelWait, ...]:
+        """The waits as this node alone knows them: which rank a server's client on another node is,
+        only that node can say."""
+        return tuple(wait for wait in self.waits if not (wait.address and wait.through))
+
 
 @dataclass(frozen=True, slots=True)
 class Incident:
@@ -162,7 +168,7 @@ def with_evidence(
         if incident is None or rank.wait_class is WaitClass.GONE:
             return rank
         mine = incident.witness(rank)
-        return replace(rank, stack=mine.stack, kernel_waits=mine.waits, nccl=mine.nccl)
+        return replace(rank, stack=mine.stack, kernel_waits=mine.waits_here, nccl=mine.nccl)
 
     return [seen(rank) for rank in ranks]
 
