@@ -12,7 +12,7 @@ from dataclasses import replace
 from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.below import add_waits_below
 from stagewatch.judgement.case import WEAK, Case, Charge, usual_waits
-from stagewatch.judgement.facts import RankFacts, is_still
+from stagewatch.judgement.facts import RankFacts, RecordState, is_still
 from stagewatch.judgement.graph import Graph, Kind, Where, draw
 from stagewatch.judgement.limits import (
     LATER_SECONDS,
@@ -330,7 +330,9 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
     }
     if apart := _in_another_stage(live, others) & unseen:
         return _charged(sorted(apart), "stage_differs")
-    return _charged(_alone(live) & unseen, "stack_differs")
+    if alone := _alone(live) & unseen:
+        return _charged(alone, "stack_differs")
+    return _by_nature(live, unseen)
 
 
 def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
@@ -371,6 +373,20 @@ def _alone(live: Sequence[RankFacts]) -> set[int]:
         for place, rank in enumerate(live)
         if rank.stack.group not in ("", counts[0][0]) and rank.stack.still
     }
+
+
+def _by_nature(live: Sequence[RankFacts], unseen: set[int]) -> Charges:
+    """Of ranks that keep no records: the few that cannot go on by themselves, as the kernel shows;
+    else those that wait otherwise than most do."""
+    if any(rank.record is not RecordState.NONE for rank in live):
+        return {}
+    stuck = {place for place in unseen if live[place].stands_alone}
+    if 0 < 2 * len(stuck) < len(live):
+        return _charged(sorted(stuck), "stands_alone")
+    (most, count), *_ = Counter(rank.wait_class for rank in live).most_common(1) or [(None, 0)]
+    usual = (most, WaitClass.UNKNOWN, WaitClass.TRACED)
+    few = [place for place in sorted(unseen) if live[place].wait_class not in usual]
+    return _charged(few, "waits_unlike") if 2 * count > len(live) else {}
 
 
 def _charged(places: Iterable[int], evidence: str) -> Charges:

@@ -83,6 +83,13 @@ class Verdict:
         return tuple(charge.rank for charge in self.charges)
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether only the kernel can tell whether several ranks without records hang: they stand
+        still for long."""
+        live = self.case.live
+        return self.case.bare and len(live) > 1 and all(rank.overdue for rank in live)
+
+    @property
     def wrong(self) -> bool:
         """Whether somebody should act."""
         return bool(self.evidence)
