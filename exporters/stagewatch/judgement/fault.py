@@ -378,12 +378,12 @@ def _alone(live: Sequence[RankFacts]) -> set[int]:
 def _by_nature(live: Sequence[RankFacts], unseen: set[int]) -> Charges:
     """Of ranks that keep no records: the few that cannot go on by themselves, as the kernel shows;
     else those that wait otherwise than most do."""
-    if any(rank.record is not RecordState.NONE for rank in live):
+    if not live or any(rank.record is not RecordState.NONE for rank in live):
         return {}
     stuck = {place for place in unseen if live[place].stands_alone}
     if 0 < 2 * len(stuck) < len(live):
         return _charged(sorted(stuck), "stands_alone")
-    (most, count), *_ = Counter(rank.wait_class for rank in live).most_common(1) or [(None, 0)]
+    [(most, count)] = Counter(rank.wait_class for rank in live).most_common(1)
     usual = (most, WaitClass.UNKNOWN, WaitClass.TRACED)
     few = [place for place in sorted(unseen) if live[place].wait_class not in usual]
     return _charged(few, "waits_unlike") if 2 * count > len(live) else {}

@@ -407,7 +407,8 @@ class _Job:
         if not self._may_tell_more(role):
             return []
         charges = self.cases[role].charges
-        return [one for one in charges if one.evidence == "awaited" and not one.rank.kernel_waits]
+        early = ("awaited", "waits_unlike")
+        return [one for one in charges if one.evidence in early and not one.rank.kernel_waits]
 
     def _may_tell_more(self, role: str) -> bool:
         """Whether the kernel is being asked about a role that is stalled."""
