@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from stagewatch.judgement.facts import BLANK, KernelWait, RankFacts, RecordState
+from stagewatch.judgement.facts import ANYBODY, BLANK, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.graph import Edge, Kind
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
@@ -292,7 +292,8 @@ class Case:
     @property
     def firm_outside(self) -> tuple[KernelWait, ...]:
         """The processes that are no ranks and do not go on, or are on another node."""
-        return tuple(wait for wait in self.outside if wait.process or wait.address)
+        known = (wait for wait in self.outside if wait.process != ANYBODY)
+        return tuple(wait for wait in known if wait.process or wait.address)
 
     # ---- How it goes on -------------------------------------------------------------------------
 
