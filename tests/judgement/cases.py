@@ -415,6 +415,18 @@ CASES: dict[str, Case] = {
         {1: ON_ITSELF},
         {1: "awaited"},
     ),
+    "one-without-a-record-is-awaited-and-another-has-gone": hang(
+        4,
+        BARE_STILL | ASLEEP,
+        {0: {"kernel_waits": (KernelWait("a lock in shared memory", "train", 1),)}, 3: BARE_LEFT},
+        {3: "missing"},
+    ),
+    "one-without-a-record-is-stuck-by-the-kernel-and-another-has-gone": hang(
+        4,
+        BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
+        {1: ON_ITSELF, 3: BARE_LEFT},
+        {1: "awaited"},
+    ),
     "told-nothing-yet": hang(4, FORMING, {2: TOLD_NOTHING | PARKED}, {2: "awaited"}),
     "told-nothing-yet-and-keeps-a-core-busy": well(4, FORMING, {2: TOLD_NOTHING | SPIN}),
     "told-nothing-yet-and-is-at-work": well(

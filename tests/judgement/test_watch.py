@@ -40,7 +40,7 @@ from stagewatch.judgement.service import COMMAND
 from stagewatch.judgement.watch import Watch
 from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.ranks.wait_class import WaitClass
-from tests.judgement.cases import BARE_LEFT, BARE_STILL, UNTOLD
+from tests.judgement.cases import BARE_LEFT, BARE_STILL, SPIN, UNTOLD
 from tests.judgement.exported import export
 from tests.judgement.jobs import LEFT, PARKED, SPINNING, job
 from tests.report.filled import Past, filled_prometheus

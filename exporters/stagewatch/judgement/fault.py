@@ -69,7 +69,9 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
     live, complete = case.live, _world_is_complete(case.live)
     if case.gone and live and not complete:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
-    if not found and not complete and (charges := _by_absence(case, graph)):
+    # Whoever others wait for without records may wait for the absent, unless the kernel says not.
+    seen = found and not (case.bare and not any(live[place].stands_alone for place in found))
+    if not seen and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
     found = found or _by_wait(live, graph, others)
     innocent = {rank.stage for place, rank in enumerate(live) if place not in found}
