@@ -635,6 +635,12 @@ CASES: dict[str, Case] = {
         dict.fromkeys((1, 2, 3), absent()),
         {0: "mismatch"},
     ),
+    "all-others-left-what-may-have-ended": nobody(
+        4,
+        inside("world", 220, 4, "unknown") | {"world_size": 4},
+        dict.fromkeys((1, 2, 3), absent()),
+        "missing",
+    ),
     "all-others-just-left": nobody(
         4,
         inside("world", 220, 4, "barrier") | {"world_size": 4},

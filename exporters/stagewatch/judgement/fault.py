@@ -106,6 +106,8 @@ def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
     if not case.misses:
         return ()
     lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
+    if lasting and all(op == "unknown" for _, (_, op) in lasting):
+        return ()  # its end is unknown: they may have left it, too
     return tuple(
         Charge(case.live[place], "mismatch", group, op, outlasts=True)
         for place, (group, op) in lasting

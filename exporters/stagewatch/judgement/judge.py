@@ -323,8 +323,9 @@ class _Job:
         """If nobody is at fault, and everybody that a role waits for waits for that role in turn:
         charge those that have not come to where their peers are. Their peers wait for them by name,
         the others wait through queues that anybody may fill."""
-        if any(case.charges for case in self.cases.values()):
-            return
+        cases = self.cases.values()
+        if self._just_left() or any(one.charges or (one.left and not one.live) for one in cases):
+            return  # whoever has left may be waited for
         for role, charges in late_in_circle(self.cases, shared).items():
             if self.stuck[role]:
                 self.cases[role] = replace(self.cases[role], charges=charges, nobody="")
