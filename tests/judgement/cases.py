@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.facts import Inside, KernelWait, RankFacts, RecordState, is_still
+from stagewatch.judgement.facts import ANYBODY, Inside, KernelWait, RankFacts, RecordState, is_still
 from stagewatch.judgement.limits import (
     DEFAULT,
     FACTOR,
@@ -414,6 +414,17 @@ CASES: dict[str, Case] = {
         BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
         {1: ON_ITSELF},
         {1: "awaited"},
+    ),
+    "one-without-a-record-waits-for-whoever-asks": well(
+        4,
+        BARE_STILL | ASLEEP,
+        {2: {"kernel_waits": (KernelWait("a wait for the next request", process=ANYBODY),)}},
+    ),
+    "one-without-a-record-waits-for-a-process-that-is-stuck": nobody(
+        4,
+        BARE_STILL | ASLEEP,
+        {2: {"kernel_waits": (KernelWait("a receive from a socket", process="tool (pid 7)"),)}},
+        "outsider",
     ),
     "one-without-a-record-is-awaited-and-another-has-gone": hang(
         4,

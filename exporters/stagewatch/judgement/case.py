@@ -309,9 +309,9 @@ class Case:
 
     @property
     def may_idle(self) -> bool:
-        """Whether all are without marks, no rank is missing, and nobody stands out of those without
-        records: they may have nothing to do."""
-        wrong = self.lacks_somebody or (self.bare and self.charges)
+        """Whether all are without marks, no rank is missing, and none without a record stands out or
+        waits for a process that does not go on: they may have nothing to do."""
+        wrong = self.lacks_somebody or (self.bare and (self.charges or self.firm_outside))
         return not wrong and all(rank.tells_nothing for rank in self.live)
 
     @property
