@@ -22,8 +22,9 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import Departures
 from stagewatch.inspect.evidence import gather
 from stagewatch.inspect.processes import lines
-from stagewatch.judgement.from_node import observe
+from stagewatch.judgement.from_node import observe, shown_by
 from stagewatch.judgement.judge import judge
+from stagewatch.judgement.paging import in_one_look
 from stagewatch.judgement.sentence import sentence
 from stagewatch.kernel_log.reader import KERNEL_LOG, Kmsg
 from stagewatch.ranks.directory import RankDirectory, records_of_node
@@ -68,6 +69,8 @@ class Hang:
     told: str
     placed: bool
     """Whether it says where the ranks at fault are in the code."""
+    early: bool
+    """Whether nobody need act yet: the job may go on by itself."""
     step: int | None
     """The furthest step then."""
     living: frozenset[str]
@@ -86,7 +89,8 @@ class Ranks:
         taker: StackTaker | None = None,
         kernel_log: Path = KERNEL_LOG,
     ) -> None:
-        """`tell` is called with a line about a hang, once, as soon as it is seen."""
+        """`tell` is called with a line as soon as ranks are seen to wait, and with another once
+        that is a hang."""
         self._proc = proc
         self._records = records_of_node(directory, proc)
         self._directory = RankDirectory(self._records, fresh_for=0)
@@ -313,7 +317,8 @@ class Ranks:
         left = self._departures.facts(facts)
         verdicts = judge([*facts, *left])
         facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
-        wrong = next((one for one in judge([*facts, *left]) if one.wrong), None)
+        verdicts = in_one_look(judge([*facts, *left]), shown_by(map(rank_of, living)))
+        wrong = next((one for one in verdicts if one.wrong), None)
         if wrong is None or self._closing.is_set() or not self._all_live(living):
             return
         told, placed = sentence(wrong), all(rank.stack.group for rank in wrong.culprits)
@@ -321,10 +326,11 @@ class Ranks:
             return  # a rank that is being ended shows its stack no more
         now = time.time()
         quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
-        if self._hang is None:
+        if self._hang is None or (self._hang.early and not wrong.early):
             self._tell(told)
         names = frozenset(record.name for record in living)
-        self._hang = Hang(progress, now - quiet, now, told, placed, _step(living), names)
+        step, early = _step(living), wrong.early
+        self._hang = Hang(progress, now - quiet, now, told, placed, early, step, names)
 
     def _pause(self, seconds: float) -> None:
         self._closing.wait(seconds)
