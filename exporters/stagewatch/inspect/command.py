@@ -177,9 +177,8 @@ def _look(options: InspectOptions, limits: Limits) -> int:
     ranks = with_evidence(ranks, incidents, now)
     verdicts = judge([*ranks, *left], limits=limits)
     if options.evidence:
-        taker = StackTaker()
-        ranks = gather(census.ranks, ranks, verdicts, taker)
-        taker.close()
+        with closing(StackTaker()) as taker:
+            ranks = gather(census.ranks, ranks, verdicts, taker)
         verdicts = judge([*ranks, *left], limits=limits)
     if options.gpu_dump:
         dumped = gpu_dump.dump(verdicts)
