@@ -85,6 +85,13 @@ class Verdict:
         return tuple(charge.rank for charge in self.charges)
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether only the kernel can tell whether several ranks without records hang: they stand
+        still for long."""
+        live = self.case.live
+        return self.case.bare and len(live) > 1 and all(rank.overdue for rank in live)
+
+    @property
     def wrong(self) -> bool:
         """Whether somebody should act."""
         return bool(self.evidence)
@@ -405,7 +412,8 @@ class _Job:
         if not self._may_tell_more(role):
             return []
         charges = self.cases[role].charges
-        return [one for one in charges if one.evidence == "awaited" and not one.rank.kernel_waits]
+        early = ("awaited", "waits_unlike")
+        return [one for one in charges if one.evidence in early and not one.rank.kernel_waits]
 
     def _may_tell_more(self, role: str) -> bool:
         """Whether the kernel is being asked about a role that is stalled."""
