@@ -187,27 +187,34 @@ def as_user(scratch: Path, uid: int, *command: str) -> list[str]:
 
 
 def start(
-    installation: Installation, agent: NodeAgent, children: Children, uid: int, **environ: str
+    installation: Installation,
+    agent: NodeAgent,
+    children: Children,
+    uid: int,
+    *around: str,
+    **environ: str,
 ) -> None:
-    """Start an agent as installed, with this number for its user, and wait until it answers."""
+    """Start an agent as installed, with this number for its user, and wait until it answers;
+    `around`: what enters another node."""
     scratch = agent.directory
     _introduce(installation.user, scratch, uid)
     for path in (scratch, agent.ranks, agent.faults):
         path.chmod(0o1777)
     reached = []
     if installation.keeper:
-        hold_socket(installation, scratch, children)
+        hold_socket(installation, scratch, children, *around)
         reached = ["--keeper", str(scratch / "keeper")]
     agent.port = free_port()
+    command = in_namespace(
+        scratch,
+        *installation.command,
+        *("--listen", f"127.0.0.1:{agent.port}"),
+        *reached,
+        *agent.arguments,
+        container=installation.container,
+    )
     agent.process = children.start(
-        in_namespace(
-            scratch,
-            *installation.command,
-            *("--listen", f"127.0.0.1:{agent.port}"),
-            *reached,
-            *agent.arguments,
-            container=installation.container,
-        ),
+        [*around, *command],
         log=agent.log,
         environ=_environ() | installation.environ | environ,
     )
@@ -234,11 +241,13 @@ def _introduce(user: str, scratch: Path, uid: int) -> None:
         (scratch / name).write_text("\n".join([*known, f"{user}:x:{line}", ""]))
 
 
-def hold_socket(installation: Installation, scratch: Path, children: Children) -> None:
+def hold_socket(
+    installation: Installation, scratch: Path, children: Children, *around: str
+) -> None:
     """Hold the keeper's socket; who connects to it has the keeper started."""
     held = [sys.executable, "-c", HOLDS, str(scratch / "keeper"), *installation.keeper]
     log = scratch / "keeper.log"
-    children.start(in_namespace(scratch, *held), log=log, environ=_environ())
+    children.start([*around, *in_namespace(scratch, *held)], log=log, environ=_environ())
     wait_for((scratch / "keeper").exists, "the socket of the keeper")
 
 

@@ -109,7 +109,7 @@ def identify(
     """
     ray = in_ray(environ)
     local = _number(local_rank, environ, LOCAL_RANK[:1] if ray else LOCAL_RANK)
-    session = session or os.getsid(0)
+    session = os.getsid(0) if session is None else session  # 0: begun outside of our container
     return Identity(
         job_id=str(job_id or _job(environ, session) or _session(session)),
         role=str(role or environ.get("STAGEWATCH_ROLE") or "train"),

@@ -75,6 +75,7 @@ def test_arguments_win_over_variables() -> None:
 def test_without_a_launcher_the_shells_session_names_the_job() -> None:
     assert identify({}, session=4724).job_id == "session-4724"
     assert identify({}).job_id.startswith(f"session-{os.getsid(0)}")
+    assert identify({}, session=0).job_id.startswith("session-0-"), "begun outside a container"
     default = {"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}
     assert identify(default).job_id == identify({}).job_id
 

@@ -141,8 +141,8 @@ def test_the_rank_that_left_the_loop_early_is_named(
     ]  # fmt: skip
     assert "futex" in lines[1 + EARLY]
     assert lines[-1].startswith(
-        f"job {inspect.job_id}: rank 2 (pid {pids[EARLY]}) holds up the job"
-    )
+        f"job {inspect.job_id}: rank 2 (pid {pids[EARLY]}) has been parked in futex for "
+    ), "nobody need act yet"
 
 
 def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:

@@ -9,8 +9,12 @@ import pytest
 
 from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
+from stagewatch.judgement.headline import findings_of
+from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import Limits, Shown
 from stagewatch.judgement.memory import Course, Moment, State
+from stagewatch.judgement.paging import in_one_look
+from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.ranks.waits.naming import ENDED
 from tests.judgement.cases import inside, member
@@ -69,6 +73,43 @@ def test_somebody_is_woken_once_the_patience_is_over_and_the_suspicion_has_laste
     assert (late.paged, late.patience_seconds, late.silent_seconds) == (True, 60.0, 65.0)
     assert not course(at(300, HUNG)).paged  # seen for the first time
     assert course(at(300, HUNG), at(330, HUNG)).paged
+
+
+def test_nobody_is_said_to_hold_up_a_job_before_somebody_would_be_woken() -> None:
+    told = [sentence(course(*every(5, until, HUNG)).verdict) for until in (60, 65)]
+    alike = " at step 220; 3 ranks wait for it, spinning, in all_reduce of world, which it has not "
+    assert told == [
+        f"job 540: rank 2 (pid 4002) has been parked in futex for 1 min{alike}entered",
+        f"job 540: rank 2 (pid 4002) holds up the job: parked in futex for 1 min 5 s{alike}entered",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "gaps", "begins"),
+    [
+        (60, 90, "Job 540 has waited since "),
+        (65, 90, "Job 540 has hung since "),
+        (65, 1, "Job 540 has waited since "),  # a young job
+        (185, 1, "Job 540 has hung since "),
+    ],
+)
+def test_who_has_only_looked_now_knows_the_patience_too(
+    second: float, gaps: int, begins: str
+) -> None:
+    ranks = [dataclasses.replace(rank, gaps=gaps) for rank in at(second, HUNG).ranks]
+    shown = {("540", role): stages for role, stages in TAUGHT.items()}
+    (found,) = findings_of(in_one_look(judge(ranks), shown), ranks)
+    assert found.headline.startswith(begins)
+    assert ("holds up the job" in found.sentence) is ("hung" in begins)
+
+
+def test_early_on_nothing_is_suspected_where_no_rank_stands_out() -> None:
+    ranks = job(4, SPINNING | GAPS)
+    told = [sentence(course(*every(5, until, ranks)).verdict) for until in (60, 65)]
+    assert [one.rpartition("; ")[2] for one in told] == [
+        "no rank stands out",
+        "suspect the transport, a switch or a GPU",
+    ]
 
 
 def test_a_site_sets_how_long_nobody_is_woken() -> None:

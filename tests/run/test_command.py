@@ -142,6 +142,66 @@ def test_in_a_terminal_the_keys_reach_the_command_alone() -> None:
         os.close(terminal)
 
 
+LAUNCHER = """
+import os, signal, subprocess, sys, time
+import stagewatch
+if len(sys.argv) > 1:
+    stagewatch.init("train", rank=int(sys.argv[1]), world_size=2)
+    for step in range(10_000):
+        with stagewatch.stage("train", step=step):
+            if step == 40:
+                open(f"{__file__}.{sys.argv[1]}", "w").close()
+            time.sleep(0.05)
+ranks = [subprocess.Popen([sys.executable, __file__, str(n)]) for n in range(2)]
+try:
+    ranks[0].wait()
+except KeyboardInterrupt:
+    sys.exit(any([rank.wait() for rank in ranks]))
+"""
+
+
+def test_after_control_c_a_run_that_went_on_is_told_so(tmp_path: Path, record_dir: Path) -> None:
+    """Launchers exit with a status of their own, which shells do not take for an interrupt."""
+    script = tmp_path / "launcher.py"
+    script.write_text(LAUNCHER)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        environ = clean_environ({"STAGEWATCH_DIR": str(record_dir)})
+        os.execve(sys.executable, [*RUN, "--", sys.executable, str(script)], environ)
+    seen = b""
+
+    def read() -> bytes:
+        nonlocal seen
+        os.set_blocking(terminal, False)
+        with contextlib.suppress(OSError):
+            seen += os.read(terminal, 1 << 16)
+        return seen
+
+    ended = 0
+
+    def end() -> bool:
+        nonlocal pid, ended
+        read()
+        done, status = os.waitpid(pid, os.WNOHANG)
+        pid, ended = (0, status) if done else (pid, 0)
+        return bool(done)
+
+    try:
+        forty = [Path(f"{script}.{number}") for number in range(2)]
+        wait_for(lambda: read() is not None and all(map(Path.exists, forty)), "forty steps")
+        os.write(terminal, b"\x03")
+        wait_for(end, "the end")
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        last = read().decode().splitlines()[-1]
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(ended) == -signal.SIGINT, "130 to a shell"
+    story = r"stagewatch: stopped by Ctrl-C at step \d+, after .*; all 2 ranks made progress"
+    assert re.fullmatch(story, last)
+
+
 RANKS = """
 import os, subprocess, sys, time
 import stagewatch

@@ -26,6 +26,7 @@ import os, signal, sys, time
 import stagewatch
 stagewatch.init()
 stagewatch.heartbeat(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGUSR1, lambda *_: stagewatch.heartbeat(1))
 signal.signal(signal.SIGUSR2, lambda *_: stagewatch.heartbeat(2))
 signal.signal(signal.SIGALRM, lambda *_: sys.exit())
@@ -52,6 +53,7 @@ class Told:
 
     text: str
     wrong: bool = True
+    early: bool = False
     job_id: str = "1"
     culprits: tuple[RankFacts, ...] = ()
 
@@ -87,6 +89,7 @@ def watched(
     monkeypatch.setattr(ranks, "AGAIN_SECONDS", 0)
     monkeypatch.setattr(ranks, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(ranks, "sentence", lambda verdict: verdict.text)
+    monkeypatch.setattr(ranks, "in_one_look", lambda verdicts, _: verdicts)
     monkeypatch.setattr(ranks, "judge", lambda facts: [_of_ranks(fact.rank for fact in facts)])
     watched = Watched(record_dir, children)
     with closing(watched.seen):
@@ -105,6 +108,61 @@ def test_ranks_that_end_after_a_hang_do_not_hide_where_it_began(watched: Watched
     assert watched.story().startswith("hung for ")
     assert watched.story(status=signal.SIGTERM).endswith("s by SIGTERM: [0, 1, 2]")
     assert watched.lines == ["[0, 1, 2]"], "it was told once, while it lasted"
+
+
+def test_ranks_that_wait_are_told_before_they_hang_and_again_once_they_do(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
+    wait_for(watched.ends(" without progress before: a wait"), "a wait that may end by itself")
+    assert watched.lines == ["a wait"]
+    assert watched.story().startswith("the command ended after ")
+    monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a hang")])
+    wait_for(watched.ends(": a hang"), "a hang")
+    assert watched.story().startswith("hung for ")
+    assert watched.lines == ["a wait", "a hang"]
+
+
+def test_an_exception_after_a_wait_is_what_ends_a_command(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
+    wait_for(watched.ends(" without progress before: a wait"), "a wait that may end by itself")
+    watched.processes[0].send_signal(signal.SIGHUP)
+    wait_for(lambda: "rank 0 failed first" in watched.story(), "the exception")
+    assert watched.story().endswith("ValueError: no such reward, in train at step 1")
+
+
+def test_after_an_interrupt_a_wait_that_may_end_by_itself_is_told_with_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
+    wait_for(watched.ends(" without progress before: a wait"), "a wait that may end by itself")
+    for process in watched.processes:
+        process.send_signal(signal.SIGINT)
+
+    def stopped() -> bool:
+        return watched.story().startswith("stopped by Ctrl-C at step 1, after ")
+
+    wait_for(stopped, "the end of a rank")
+    assert watched.story().endswith(" without progress before: a wait")
+    assert watched.seen.interrupted(256)
+
+
+@pytest.mark.parametrize(
+    ("silent", "told"),
+    [(600, "all 3 ranks made progress"), (0, "0 of 3 ranks made progress in the last minute")],
+)
+def test_after_an_interrupt_it_is_told_who_made_progress_before(
+    silent: float, told: str, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "judge", lambda facts: [])
+    monkeypatch.setattr(ranks, "AFRESH_SECONDS", silent)
+    monkeypatch.setattr(ranks, "BEFORE_SECONDS", 0.0)
+    wait_for(lambda: watched.story() and len(watched.seen._last) == 3, "all three ranks")
+    for process in watched.processes:
+        process.send_signal(signal.SIGINT)
+    wait_for(watched.ends(told), "the end of a rank")
 
 
 def test_marks_while_ranks_are_being_ended_do_not_hide_that_they_hung(watched: Watched) -> None:

@@ -79,7 +79,7 @@ def film(target: Path) -> None:
         left = HUNG_FRAMES
         while left:
             with urllib.request.urlopen(f"{url}live") as page:
-                left -= b"has hung since" in (facts := page.read()) and b"length_reward" in facts
+                left -= b"has waited since" in (facts := page.read()) and b"length_reward" in facts
             frames.append(_frame(url, root))
             time.sleep(EVERY_SECONDS)
     _write(frames, target)

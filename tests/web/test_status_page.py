@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from stagewatch.core.findings import Finding
 from stagewatch.web.facts import Judged, next_steps
+from tests.running import clean_environ
 from tests.waiting import wait_for
 from tests.web.http_helpers import Serve
 from tests.web.status_scenes import (
@@ -257,6 +260,22 @@ def test_the_verdict_says_what_to_do_next(settled: Serve) -> None:
     for command in ("stagewatch inspect --evidence 540", "scontrol requeue 540", "scancel 540"):
         assert f"<code><bdi>{command}</bdi></code>" in text
     assert "runbooks/JobStalled.md" in text
+
+
+def test_the_runbook_is_shown_to_whoever_has_the_package_alone(tmp_path: Path) -> None:
+    (_, command) = next_steps("540")[-1]
+    export, _, show = command.partition(" && ")
+    assert (export.split()[0], show.split()[0]) == ("stagewatch", "less")
+    done = subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", *export.split()[1:]],
+        cwd=tmp_path,
+        env=clean_environ({}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / show.split()[1]).read_text().startswith("# JobStalled")
 
 
 def test_what_to_do_next_is_safe_to_paste() -> None:

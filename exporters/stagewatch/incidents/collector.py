@@ -34,10 +34,11 @@ from stagewatch.incidents.files import (
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
 from stagewatch.incidents.libraries import Asked, Libraries, RayTold, Told
 from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
-from stagewatch.judgement.from_node import Observer
+from stagewatch.judgement.from_node import Observer, shown_by
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import DEFAULT, MIN_SECONDS
+from stagewatch.judgement.paging import in_one_look
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
@@ -270,6 +271,7 @@ class IncidentsCollector(Collector):
         facts = list(chain.from_iterable(by_job.values()))
         verdicts = [verdict for verdict in verdicts if verdict.job_id not in known]
         verdicts += judge([fact for fact in (*facts, *left) if fact.job_id in known])
+        verdicts = in_one_look(verdicts, shown_by(ranks))
         verdicts.sort(key=lambda verdict: verdict.job_id)
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()

@@ -55,10 +55,11 @@ from stagewatch.inspect.table import table
 from stagewatch.judgement import case_file, facts
 from stagewatch.judgement.case_file import CaseFile
 from stagewatch.judgement.facts import RankFacts
-from stagewatch.judgement.from_node import observe
+from stagewatch.judgement.from_node import observe, shown_by
 from stagewatch.judgement.judge import Verdict, judge
 from stagewatch.judgement.limits import Limits, site_limits
 from stagewatch.judgement.memory import Moment
+from stagewatch.judgement.paging import in_one_look
 from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import Census, rank_directory
@@ -176,15 +177,15 @@ def _look(options: InspectOptions, limits: Limits) -> int:
     ranks = with_evidence(ranks, incidents, now)
     verdicts = judge([*ranks, *left], limits=limits)
     if options.evidence:
-        taker = StackTaker()
-        ranks = gather(census.ranks, ranks, verdicts, taker)
-        taker.close()
+        with closing(StackTaker()) as taker:
+            ranks = gather(census.ranks, ranks, verdicts, taker)
         verdicts = judge([*ranks, *left], limits=limits)
     if options.gpu_dump:
         dumped = gpu_dump.dump(verdicts)
         libraries += map(str, dumped)
         ranks = gpu_dump.with_kernels(ranks, dumped)
         verdicts = judge([*ranks, *left], limits=limits)
+    verdicts = in_one_look(verdicts, shown_by(census.ranks), limits)
     if options.json:
         cases = _cases([*ranks, *left], now, limits)
         content = as_json(ranks, verdicts) | {

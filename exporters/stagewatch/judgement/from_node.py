@@ -19,6 +19,7 @@ from stagewatch.judgement.limits import (
     NOTHING_SHOWN,
     Limits,
     Shown,
+    Stages,
     budget_seconds,
     quantile,
 )
@@ -97,11 +98,7 @@ class Observer:
         `full`: the record directory has no room.  `at_work`: by what they and their children move.
         """
         here = [rank for rank in ranks if rank.life is not Life.CLOSED]
-        roles: dict[tuple[str, str], _Role] = {}
-        for rank in here:
-            shown = roles.setdefault((rank.job_id, rank.role), _Role())
-            if rank.record:
-                shown.add(rank.record)
+        roles = _roles(here)
         return [
             _facts(
                 rank,
@@ -115,6 +112,21 @@ class Observer:
             )
             for rank in here
         ]
+
+
+def _roles(here: Iterable[Rank]) -> dict[tuple[str, str], _Role]:
+    roles: dict[tuple[str, str], _Role] = {}
+    for rank in here:
+        shown = roles.setdefault((rank.job_id, rank.role), _Role())
+        if rank.record:
+            shown.add(rank.record)
+    return roles
+
+
+def shown_by(ranks: Iterable[Rank]) -> dict[tuple[str, str], Stages]:
+    """What the ranks that have not closed their record have shown, by job and role."""
+    here = [rank for rank in ranks if rank.life is not Life.CLOSED]
+    return {key: role.stages for key, role in _roles(here).items()}
 
 
 def observe(

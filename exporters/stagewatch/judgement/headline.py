@@ -71,7 +71,8 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
         and rank.progress_age_seconds is not None
         and rank not in verdict.culprits
     ] or [rank.progress_age_seconds or 0.0 for rank in verdict.culprits]
-    happened = "has hung" if verdict.stalled else "has stopped"
+    hangs = "has waited" if verdict.early else "has hung"
+    happened = hangs if verdict.stalled else "has stopped"
     if verdict.evidence in ("process_gone", "missing") and not verdict.stalled:
         happened = "has lost a process"
     elif ages:

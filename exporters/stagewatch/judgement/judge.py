@@ -7,7 +7,7 @@ earlier looks have shown of the job is in `Past`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -76,6 +76,8 @@ class Verdict:
     excuse: Excuse | None = None
     of_several: bool = False
     """Whether the job has other roles."""
+    early: bool = False
+    """Whether the job may still go on by itself, so that nobody would be woken; see `paging`."""
 
     @property
     def culprits(self) -> tuple[RankFacts, ...]:
@@ -345,8 +347,7 @@ class _Job:
         elif charged:
             spared = self.cases.keys() - firm
         else:
-            self._tell_in_turn(firm)
-            firm = {role for role, case in self.cases.items() if case.firm_outside}
+            firm |= self._tell_in_turn(firm)
             chosen = {role for role in firm if self.stuck[role]}
             spared = self.cases.keys() - chosen if chosen or len(self.cases) > 1 else set()
         for role, case in self.cases.items():
@@ -355,11 +356,13 @@ class _Job:
             elif role in spared and case.nobody == "outsider":
                 self.cases[role] = replace(case, nobody="other_role")
 
-    def _tell_in_turn(self, firm: Collection[str]) -> None:
-        """Who waits for a role that makes no step, as it waits for a process, waits for that."""
+    def _tell_in_turn(self, firm: Set[str]) -> set[str]:
+        """Who waits for a role that makes no step, as it waits for a process, waits for that;
+        returns them.  `firm`: the roles that wait for a process."""
         silence = self._silence()
+        found: set[str] = set()
         for role, case in self.cases.items() if firm else ():
-            asked = {wait.role for wait in case.outside} & set(firm) if self.stuck[role] else set()
+            asked = {wait.role for wait in case.outside} & firm if self.stuck[role] else set()
             beyond = tuple(
                 wait
                 for other in sorted(asked)
@@ -368,6 +371,8 @@ class _Job:
             )
             if beyond:
                 self.cases[role] = replace(case, outside=beyond)
+                found.add(role)
+        return found
 
     def _give_way(self, counts: set[str]) -> set[str]:
         """The roles whose evidence is weaker than what another role shows.

@@ -21,7 +21,13 @@ from stagewatch.judgement.limits import (
     Limits,
     Stages,
 )
-from stagewatch.judgement.paging import patience_seconds, surely_hangs, works
+from stagewatch.judgement.paging import (
+    is_due,
+    patience_seconds,
+    silent_seconds,
+    surely_hangs,
+    works,
+)
 from stagewatch.ranks.wait_class import WaitClass
 
 
@@ -97,7 +103,11 @@ class Course:
         known = {verdict.role for verdict in verdicts}
         self._roles = {name: role for name, role in self._roles.items() if name in known}
         sure = surely_hangs(verdicts)
-        return [self._state(verdict, moment, sure=sure) for verdict in verdicts]
+        states = [self._state(verdict, moment, sure=sure) for verdict in verdicts]
+        early = not any(
+            is_due(one.verdict, one.silent_seconds, one.patience_seconds) for one in states
+        )
+        return [replace(one, verdict=replace(one.verdict, early=early)) for one in states]
 
     def _with_past(self, moment: Moment) -> tuple[RankFacts, ...]:
         """The ranks, with how long ago they were seen to die, or to begin to make marks.  What was
@@ -151,17 +161,12 @@ class Course:
             sure=sure,
             limits=self._limits,
         )
-        ages = [rank.progress_age_seconds for rank in verdict.case.live if rank.overdue]
-        since_rest = moment.time - max(role.suspended, role.idled)
-        silent = min((*(age for age in ages if age is not None), since_rest))
+        silent = silent_seconds(verdict)
+        if silent is not None:
+            silent = min(silent, moment.time - max(role.suspended, role.idled))
         lasts = role.since is not None and moment.time - role.since >= LASTING_SECONDS
-        return State(
-            verdict,
-            role.since,
-            silent if ages else None,
-            patience,
-            bool(lasts and ages and patience is not None and silent > patience),
-        )
+        paged = lasts and is_due(verdict, silent, patience)
+        return State(verdict, role.since, silent, patience, paged)
 
 
 def _key(rank: RankFacts) -> tuple[str, int, str]:

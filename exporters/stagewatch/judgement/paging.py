@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from stagewatch.judgement.case import Case, Charge
 from stagewatch.judgement.facts import KernelWait, RankFacts
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import (
+    DEFAULT,
     LONG_STAGES,
     NOTHING_SHOWN,
     RECOVERED_FACTOR,
@@ -53,6 +56,42 @@ def patience_seconds(
     if not any(charge.group == "init" for charge in verdict.charges):
         reasons += [limits.long(rank.stage) or 0.0 for rank in case.live]
     return max(reasons)
+
+
+def silent_seconds(verdict: Verdict) -> float | None:
+    """How long no rank of a role has made progress; `None` where no rank is overdue."""
+    ages = [rank.progress_age_seconds for rank in verdict.case.live if rank.overdue]
+    return min((age for age in ages if age is not None), default=None)
+
+
+def in_one_look(
+    verdicts: Sequence[Verdict],
+    shown: Mapping[tuple[str, str], Stages],
+    limits: Limits = DEFAULT,
+) -> list[Verdict]:
+    """The same verdicts, each with whether it is early, by whoever has looked only now.
+
+    `shown`: what each role of each job has shown of its stages.
+    """
+    jobs: defaultdict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        jobs[verdict.job_id].append(verdict)
+    due: set[str] = set()
+    for job_id, of_job in jobs.items():
+        ranks = [rank for one in of_job for rank in one.ranks]
+        sure = surely_hangs(of_job)
+        for one in of_job:
+            stages = shown.get((job_id, one.role), {})
+            worked = works(one, ranks)
+            patience = patience_seconds(one, ranks, stages, worked=worked, sure=sure, limits=limits)
+            if is_due(one, silent_seconds(one), patience):
+                due.add(job_id)
+    return [replace(one, early=one.job_id not in due) for one in verdicts]
+
+
+def is_due(verdict: Verdict, silent: float | None, patience: float | None) -> bool:
+    """Whether a role is silent for longer than its patience, if that has an end."""
+    return verdict.stalled and None not in (silent, patience) and (silent or 0) > (patience or 0)
 
 
 def surely_hangs(verdicts: Sequence[Verdict]) -> bool:

@@ -15,6 +15,7 @@ from stagewatch.judgement.words import (
     DOING,
     MEANING,
     NOBODY,
+    SUSPECT,
     calling,
     departed,
     doing,
@@ -43,10 +44,9 @@ def sentence(verdict: Verdict) -> str:
     elif case.gone_is_fault:
         told = _died(case)
     elif verdict.charges:
-        tell = _absence if case.lacks_somebody else _accusation
-        told = tell(case)
+        told = _absence(case) if case.lacks_somebody else _accusation(case, early=verdict.early)
     elif verdict.stalled:
-        told = _unnamed(case)
+        told = _unnamed(case, early=verdict.early)
     elif verdict.evidence == "raised":
         return f"{job}: {_stopped(verdict.ranks, case.live)}"
     else:
@@ -72,7 +72,7 @@ def _died(case: Case) -> str:
     return f"{who(case.gone)} {evidence}; {doing(case.live)}{still}"
 
 
-def _unnamed(case: Case) -> str:
+def _unnamed(case: Case, *, early: bool) -> str:
     """What is known where nobody can be named."""
     live = case.live
     just_left = len(case.left) > len(case.absent_long)
@@ -86,6 +86,7 @@ def _unnamed(case: Case) -> str:
         "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
     }
     why = told.get(case.nobody) or NOBODY.get(case.nobody, NOBODY["group_only"])
+    why = why.removesuffix(SUSPECT) if early else why
     where = f"; {frames}" if (frames := places(live)) else ""
     return f"{_still(live)}: {doing(live)}; {why}{where}"
 
@@ -166,8 +167,9 @@ def lost_nodes(case: Case) -> str:
     return f"{'; '.join(told)}; {waits}"
 
 
-def _accusation(case: Case) -> str:
-    """Who is at fault, in which state, for how long and where, why, and what the others do."""
+def _accusation(case: Case, *, early: bool) -> str:
+    """Who is at fault, or early on just waited for, in which state, for how long and where, why,
+    and what the others do."""
     charges = case.charges
     culprits = [charge.rank for charge in charges]
     named = {id(rank) for rank in culprits}
@@ -177,11 +179,13 @@ def _accusation(case: Case) -> str:
     holds = "hold" if several else "holds"
     if first.confidence == "likely":
         holds = f"{'seem' if several else 'seems'} to hold"
+    have = "have" if several else "has"
+    does = f"{have} been" if early else f"{holds} up the job:"
     state = BEEN[first.rank.wait_class]
     channel = sleeps_in(first.rank.wait_channel)
     if first.rank.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
         state += f" in {channel}"
-    told = f"{who(culprits)} {holds} up the job: {state} for {_since(culprits)}{_at_step(culprits)}"
+    told = f"{who(culprits)} {does} {state} for {_since(culprits)}{_at_step(culprits)}"
     if first.rank.stack.frame:
         told += f", at {first.rank.stack.frame}"
     if first.rank.gpu_kernel:
@@ -199,7 +203,6 @@ def _accusation(case: Case) -> str:
     awaited = first.evidence == "awaited"
     if not (first.group or awaited):
         return f"{told}{_also(others)}"
-    have = "have" if several else "has"
     lacks = f", which {they} {have} not entered" if first.group and awaited else ""
     return f"{told}; {_waiting(others, it)} in {where}{lacks}"
 

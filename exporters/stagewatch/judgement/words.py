@@ -213,6 +213,7 @@ def meaning(charge: Charge, *, several: bool) -> str:
     return MEANING[charge.evidence][several]
 
 
+SUSPECT = "; suspect the transport, a switch or a GPU"
 NOBODY = {
     "mismatch": "ranks of one group are in different collectives, and no side is the majority",
     "missing": "its ranks wait for ranks that are not in sight",
@@ -221,7 +222,7 @@ NOBODY = {
     "call": "all ranks are inside calls of tools, environments or reward functions",
     "asking": "the kernel is being asked whether the rank that others wait for waits itself",
     "outsider": "it waits for a process that is not a rank",
-    "group_only": "no rank stands out; suspect the transport, a switch or a GPU",
+    "group_only": f"no rank stands out{SUSPECT}",
     "busy": "all ranks keep a core busy, outside collectives: they compute, or their GPUs hang",
     "asleep": "all ranks sleep in a stage and no collective: an event was lost or a lock is held",
     "process_gone": "all its ranks ended without closing their records",

@@ -10,7 +10,7 @@ Signals and the exit status pass through.  In the end one line on standard error
 which rank failed first and of what, by records, exit statuses, the kernel log where it may be read,
 and the log, where standard error goes to a file.
 
-exit status: that of the command; 126 or 127 where it cannot be run
+exit status: that of the command; 130 after Ctrl-C, 126 or 127 where it cannot be run
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import importlib.util
 import logging
 import os
 import secrets
+import signal
 import stat
 import sys
 import time
@@ -85,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         written = _written()
         status = run_child(command, environ, ranks.look)
         _say(ranks.story(status, _logged(written) if status and written is not None else None))
+        if ranks.interrupted(status):
+            status = signal.SIGINT  # so that shells stop as well, whatever a launcher exits with
     except OSError as error:
         print(f"stagewatch: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -16,14 +18,15 @@ from queue import SimpleQueue
 
 from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.core.words import duration, ended, printable
-from stagewatch.died.causes import Cause, Death, Kind, first
+from stagewatch.died.causes import DEATH_SECONDS, Cause, Death, Kind, first
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import Departures
 from stagewatch.inspect.evidence import gather
 from stagewatch.inspect.processes import lines
-from stagewatch.judgement.from_node import observe
+from stagewatch.judgement.from_node import observe, shown_by
 from stagewatch.judgement.judge import judge
+from stagewatch.judgement.paging import in_one_look
 from stagewatch.judgement.sentence import sentence
 from stagewatch.kernel_log.reader import KERNEL_LOG, Kmsg
 from stagewatch.ranks.directory import RankDirectory, records_of_node
@@ -44,6 +47,9 @@ AFRESH_SECONDS = 60.0
 RECOVERED_SECONDS = 30.0
 """How long marks of progress must go on after a hang, unless a step is completed: what ends a job
 that hangs closes stages, which are marks too."""
+BEFORE_SECONDS = 5.0
+"""How long before the first rank ends by Ctrl-C its peers are looked at: while they end, they close
+stages, which are marks."""
 MAX_ENDINGS = 8
 """The most processes that ended badly and are listed."""
 END_SECONDS = 2.0
@@ -68,6 +74,8 @@ class Hang:
     told: str
     placed: bool
     """Whether it says where the ranks at fault are in the code."""
+    early: bool
+    """Whether nobody need act yet: the job may go on by itself."""
     step: int | None
     """The furthest step then."""
     living: frozenset[str]
@@ -86,7 +94,8 @@ class Ranks:
         taker: StackTaker | None = None,
         kernel_log: Path = KERNEL_LOG,
     ) -> None:
-        """`tell` is called with a line about a hang, once, as soon as it is seen."""
+        """`tell` is called with a line as soon as ranks are seen to wait, and with another once
+        that is a hang."""
         self._proc = proc
         self._records = records_of_node(directory, proc)
         self._directory = RankDirectory(self._records, fresh_for=0)
@@ -111,6 +120,9 @@ class Ranks:
         self._judge_thread = threading.Thread(target=self._examine_all, daemon=True)
         self._hang: Hang | None = None
         self._moves_since: float | None = None
+        self._moving: deque[tuple[float, int, int]] = deque(maxlen=64)
+        """When ranks were looked at, Unix time, how many lived, and how many of them had lately
+        made progress."""
         self._stillness = Stillness()
         self._still_since = 0.0
         """When the stillness began that `_lines` are of; see `Still`."""
@@ -136,6 +148,7 @@ class Ranks:
         self._endings.watch(processes)
         still = self._stillness.look(processes)
         if self._last:
+            self._note_moving()
             self._judge()
         if still and still.since != self._still_since and not self._accounted_for():
             self._ask(partial(self._look_at, still, tuple(processes)))
@@ -163,10 +176,21 @@ class Ranks:
         if not status and ranks:
             all_ranks = f"all {len(ranks)} ranks" if len(ranks) > 1 else "the rank"
             return f"{all_ranks} ended well after {took}"
+        at = self._interrupted_at(status, cause) if status else None
+        if hang and hang.early and at is None and cause and cause.kind < Kind.WAITED:
+            hang = None  # which has nothing to do with it
+        end = f"the command ended after {took}{_by(status)}"
+        if at is not None:
+            step = _step(self._last.values())
+            where = "" if step is None else f" at step {step}"
+            end = f"stopped by Ctrl-C{where}, after {took}"
         if status and hang and (cause is None or hang.seen_at <= cause.time):
             silence = duration(now - hang.since)
+            if hang.early:
+                return printable(f"{end}; {silence} without progress before: {hang.told}")
             return printable(f"hung for {silence}, ended after {took}{_by(status)}: {hang.told}")
-        end = f"the command ended after {took}{_by(status)}"
+        if at is not None:
+            return f"{end}{self._went_on(at)}"
         still = self._stillness.lately() if status else None
         asked = cause is None or cause.death in (Death.USER, Death.PREEMPTION)
         if still is not None and still.since == self._still_since and asked:
@@ -185,6 +209,39 @@ class Ranks:
             of = f"{logged.death.words}: {logged.what}" if logged and status else ""
             return f"{end}\n  {printable(of)}" if of else end
         return f"{end}, and no rank has recorded why"
+
+    def interrupted(self, status: int) -> bool:
+        """Whether Ctrl-C has ended the command; `status`: as of `story`."""
+        return bool(status) and self._interrupted_at(status, self._cause(status)) is not None
+
+    def _interrupted_at(self, status: int, cause: Cause | None) -> float | None:
+        """When the first rank began to end by SIGINT, Unix time, unless another cause came before:
+        launchers send it only for a user."""
+        offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        at = min(
+            (
+                record.closed_at + offset if record.closed_at else ending.time
+                for record in self._last.values()
+                if (ending := self._ending(record, status)) and ending.signal == signal.SIGINT
+            ),
+            default=math.inf,
+        )
+        own = cause is not None and cause.kind <= Kind.HELPER and cause.time < at - DEATH_SECONDS
+        return None if own or at == math.inf else at
+
+    def _ending(self, record: RankRecord, status: int) -> Ending | None:
+        """How a rank has ended, which may be the command itself."""
+        ending = self._endings.of(record.pid, record.start_ticks)
+        return replace(ending, status=status) if ending and record.pid == self._command else ending
+
+    def _went_on(self, at: float) -> str:
+        """Which ranks made progress, a moment before that."""
+        before = [look for look in self._moving if look[0] < at - BEFORE_SECONDS]
+        for _, live, moving in before[-1:] or [*self._moving][:1]:
+            if moving < live:
+                return f"; {moving} of {live} ranks made progress in the last minute"
+            return f"; all {live} ranks made progress" if live > 1 else "; its rank made progress"
+        return ""
 
     def _of_processes(self, end: str, status: int) -> str:
         """The story of a command without any record."""
@@ -206,11 +263,8 @@ class Ranks:
         offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         of_ranks = []
         for name, record in self._last.items():
-            ending = self._endings.of(record.pid, record.start_ticks)
-            if ending is not None and record.pid == self._command:
-                ending = replace(ending, status=status)
             missed_at = self._missed.get(name, time.time())
-            cause = causes.of_rank(record, ending, missed_at, offset)
+            cause = causes.of_rank(record, self._ending(record, status), missed_at, offset)
             if cause is not None:
                 of_ranks.append(cause)
         pids = {record.pid for record in self._last.values()} | {self._command}
@@ -232,6 +286,13 @@ class Ranks:
         return "; the kernel has killed for want of memory meanwhile" if killed > 0 else ""
 
     # ---- Whether it hangs -----------------------------------------------------------------------
+
+    def _note_moving(self) -> None:
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        living = [record for record in self._last.values() if record.life is Life.ALIVE]
+        moving = sum(record.progress > now - AFRESH_SECONDS for record in living)
+        if living:
+            self._moving.append((time.time(), len(living), moving))
 
     def _judge(self) -> None:
         """Begin to judge the job where it is time to; signals must not wait for that."""
@@ -313,7 +374,8 @@ class Ranks:
         left = self._departures.facts(facts)
         verdicts = judge([*facts, *left])
         facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
-        wrong = next((one for one in judge([*facts, *left]) if one.wrong), None)
+        verdicts = in_one_look(judge([*facts, *left]), shown_by(map(rank_of, living)))
+        wrong = next((one for one in verdicts if one.wrong), None)
         if wrong is None or self._closing.is_set() or not self._all_live(living):
             return
         told, placed = sentence(wrong), all(rank.stack.group for rank in wrong.culprits)
@@ -321,10 +383,11 @@ class Ranks:
             return  # a rank that is being ended shows its stack no more
         now = time.time()
         quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
-        if self._hang is None:
+        if self._hang is None or (self._hang.early and not wrong.early):
             self._tell(told)
         names = frozenset(record.name for record in living)
-        self._hang = Hang(progress, now - quiet, now, told, placed, _step(living), names)
+        step, early = _step(living), wrong.early
+        self._hang = Hang(progress, now - quiet, now, told, placed, early, step, names)
 
     def _pause(self, seconds: float) -> None:
         self._closing.wait(seconds)

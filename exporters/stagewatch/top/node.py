@@ -15,8 +15,9 @@ from stagewatch.incidents.files import Incident, read, with_evidence
 from stagewatch.inspect.command import LookOptions
 from stagewatch.inspect.evidence import take, text
 from stagewatch.judgement.facts import RankFacts
-from stagewatch.judgement.from_node import Observer
+from stagewatch.judgement.from_node import Observer, shown_by
 from stagewatch.judgement.judge import Verdict, judge
+from stagewatch.judgement.paging import in_one_look
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
@@ -92,7 +93,7 @@ class NodeSource:
         left = left_lately(self._options.incident_dir, ranks, self._proc)
         jobs = [verdict.job_id for verdict in judge([*ranks, *left]) if verdict.stalled]
         ranks = with_evidence(ranks, self._incidents_now(jobs), time.time())
-        verdicts = judge([*ranks, *left])
+        verdicts = in_one_look(judge([*ranks, *left]), shown_by(mine))
         self._last = ranks
         if not ranks:
             return View(((self._options.nothing(self._job), False),))

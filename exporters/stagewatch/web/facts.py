@@ -23,7 +23,8 @@ WARM_CELSIUS = 75.0
 HOT_CELSIUS = 85.0
 """Where the alert `GPUTemperatureHigh` begins."""
 
-RUNBOOK = "alerts/runbooks/JobStalled.md"
+RUNBOOK = "stagewatch assets export assets && less assets/alerts/runbooks/JobStalled.md"
+"""A package brings the runbooks, but not as files that a user finds."""
 OPEN_ROWS = 48
 """Jobs are unfolded up to so many ranks in all; further healthy jobs show one line each."""
 

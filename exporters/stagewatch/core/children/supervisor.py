@@ -137,7 +137,8 @@ class Supervisor:
             child.terminate()
             if not child.reap(self._patience):
                 child.kill()
-                child.reap(SHORT)
+                if not child.reap(SHORT):  # on a busy machine it ends a moment later
+                    threading.Thread(target=child.reap, args=(None,), daemon=True).start()
         if unused:
             os.close(self._wake_read)
             os.close(self._wake_write)
@@ -169,6 +170,10 @@ class Supervisor:
             failure = SourceError(f"{self._name} cannot be started: {error.strerror}")
             self._failed(failure)
             raise failure from error
+        if self._closed.is_set():  # while it was being started
+            self._child.kill()
+            self._reap(SHORT)
+            raise SourceError(f"{self._name} is closed")
         self._greeted = self._greeting is None
         return self._child
 
@@ -295,8 +300,8 @@ class _Child:
             self.killed = True
             self._process.kill()
 
-    def reap(self, timeout: float = 0.0) -> bool:
-        """Reap it; returns whether it is gone within the timeout."""
+    def reap(self, timeout: float | None = 0.0) -> bool:
+        """Reap it; returns whether it is gone within the timeout, if there is one."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -150,7 +150,8 @@ def _headline(verdicts: Sequence[Verdict]) -> str:
         excuses = [verdict.excuse for verdict in verdicts if verdict.excuse]
         own = [excuse for excuse in excuses if excuse.kind != "other_role"] or excuses
         return f"{job}: {f'left alone: {excused(own[0])}' if own else 'nothing is wrong'}"
-    hangs = " hangs" if any(verdict.stalled for verdict in verdicts) else ""
+    stalled = [verdict for verdict in verdicts if verdict.stalled]
+    hangs = (" waits" if stalled[0].early else " hangs") if stalled else ""
     named = next((verdict for verdict in wrong if verdict.charges), None)
     if named is None:
         return f"{job}{hangs}: {NOBODY.get(wrong[0].evidence, wrong[0].evidence)}"
