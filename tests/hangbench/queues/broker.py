@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Coroutine
@@ -45,9 +46,9 @@ def get_request(place: Place, timeout: float | None) -> str:
     return f"get {place.generation} {place.depth} {-1 if timeout is None else timeout}"
 
 
-def unix_socket(directory: Path, index: int) -> Path:
-    """That of the broker of a queue."""
-    return directory / f"broker.{index}.socket"
+def unix_socket(directory: Path, index: int) -> str:
+    """That of the broker of a queue, by a path of less than the 108 bytes that the kernel takes."""
+    return f"/proc/self/fd/{os.open(directory, os.O_PATH)}/broker.{index}.socket"
 
 
 def _port_file(directory: Path, index: int) -> Path:

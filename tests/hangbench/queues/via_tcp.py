@@ -49,5 +49,5 @@ def open_unix(place: Place) -> Asked:
     """Connect within the node."""
     port(place)
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(unix_socket(place.directory, place.index)))
+    connection.connect(unix_socket(place.directory, place.index))
     return Asked(place, connection)
