@@ -72,7 +72,8 @@ LASTING = {
     ("gpu", "dcgm"): "a reading of dcgm-exporter under our name is as old as one that was scraped",
     ("gpu_condition", "dcgm"): "likewise",
     ("gpu_lasting", "dcgm"): "likewise; its alerts wait ten minutes, or a day",
-    ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
+    ("slurm_lasting", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
+    ("recovery", "goodput"): "that ranks train again is seen 15 s later, for a minute still",
     ("jobs", "dcgm"): "likewise; use of GPUs is added up over hours, of which this shifts seconds",
     **{
         (group, "slurm_jobs"): (
