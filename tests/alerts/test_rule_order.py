@@ -27,7 +27,7 @@ LASTING = {
                 "logs",
                 "network_links",
                 "network_ranks",
-                "nfs",
+                "mounts",
                 "self",
             ),
             *(
@@ -73,6 +73,7 @@ LASTING = {
     ("gpu_condition", "dcgm"): "likewise",
     ("gpu_lasting", "dcgm"): "likewise; its alerts wait ten minutes, or a day",
     ("slurm_lasting", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
+    ("mounts", "storage"): "how full a file system is, of which its alerts wait for five minutes",
     ("recovery", "goodput"): "that ranks train again is seen 15 s later, for a minute still",
     ("jobs", "dcgm"): "likewise; use of GPUs is added up over hours, of which this shifts seconds",
     **{
