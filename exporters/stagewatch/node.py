@@ -74,7 +74,9 @@ def collector_specs() -> tuple[CollectorSpec[NodeContext], ...]:
             lambda _, node: activity.RanksCollector(node.ranks, node.proc, device=node.gpus.state)
         ),
         work.SPEC.built(
-            lambda _, node: work.WorkCollector(node.ranks.ranks, node.io, node.sockets)
+            lambda _, node: work.WorkCollector(
+                node.ranks.ranks, node.io, node.sockets, stillness=node.stillness
+            )
         ),
         replicas.SPEC.built(lambda _, node: replicas.ReplicasCollector(node.ranks)),
         rank_io.SPEC.built(lambda _, node: rank_io.RankIoCollector(node.io)),
@@ -115,6 +117,7 @@ def collector_specs() -> tuple[CollectorSpec[NodeContext], ...]:
                 servers=Servers(node.sockets, node.families, node.proc, node.files),
                 nccl=nccl_files(node.options.record_dir, node.proc),
                 device=node.gpus.state,
+                still=node.stillness.seconds,
             )
         ),
     )

@@ -26,6 +26,7 @@ from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.stacks import py_spy, taker
 from stagewatch.ranks.waits.look import READER
+from stagewatch.ranks.work import Stillness
 from stagewatch.record import DEFAULT_DIRECTORY
 
 
@@ -83,6 +84,7 @@ class NodeContext:
     xids: XidLedger = field(default_factory=XidLedger)
     findings: Findings = field(default_factory=Findings)
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
+    stillness: Stillness = field(default_factory=Stillness)
     helper: Helper = field(default_factory=Helper)
     keeper: Keeper | None = None
     """What has taken over this agent's privileges, if it had any."""

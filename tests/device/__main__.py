@@ -1,15 +1,17 @@
 """Runs once for real what made-up GPUs have shown so far, and writes what was seen.
 
-  PYTHONPATH=exporters:. python3 -m tests.device [DIRECTORY]
+  PYTHONPATH=exporters:. python3 -m tests.device [DIRECTORY [PART ...]]
 
 It needs PyTorch for CUDA, nvidia-ml-py and a C compiler; several ranks share one GPU.  Writes
-DIRECTORY/CARD.md; what cannot be run here is told with the reason.  It takes some minutes, changes
-no setting of a GPU, and leaves no process.
+DIRECTORY/CARD.md, and beside it captures that tests read.  It says what cannot be run here, and
+why.  All parts take eight minutes; they change no setting of a GPU, and leave no process.  The last
+makes a GPU write where nothing is mapped, which ends that one process (XID 31).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -17,40 +19,58 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean, quantiles
+
+import psutil
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.reader import GpuReader
 from stagewatch.gpu.readings import METRICS, parse
+from stagewatch.gpu.recording import anonymous, record
 from stagewatch.inspect.gpu_dump import dump
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.nccl.layout import FLIGHT_RECORDER, PLUGIN, RAS
 from stagewatch.run.command import INSPECTOR
 from stagewatch_nccl import build
-from tests.device import GPU_BUSY, NEVER_CALLS, NOTHING, VICTIM
+from tests.device import BAD_ADDRESS, GPU_BUSY, NEVER_CALLS, NO_MEMORY, NOTHING, VICTIM
 from tests.device.jobs import RANKS, ROOT, Job
 from tests.device.smi import asked, compared
+from tests.node_agent import NodeAgent
+from tests.waiting import wait_for
 
 INSPECTOR_LIBRARY = "INSPECTOR"
 """A variable with the file of NCCL Inspector, where there is one."""
 TIERS = ("fast", "medium", "slow")
 STEPS = 300
 """Of a job that is timed."""
+BUSY_STEPS, AGENT_SECONDS = 1 << 20, 30.0
+"""Of a job that outlasts the agent's measurement, and for how long that takes."""
 LOADS = {
-    "idle": "torch.zeros(1, device='cuda'); time.sleep(SECONDS)",
-    "works": "a = torch.randn(8192, 8192, device='cuda', dtype=torch.bfloat16)\n"
-    "while time.time() < end: a @ a; torch.cuda.synchronize()",
-    "spins": "while time.time() < end: torch.cuda._sleep(1 << 30); torch.cuda.synchronize()",
-    "moves": "a = torch.empty(1 << 28); b = torch.empty(1 << 28, device='cuda')\n"
-    "a = a.pin_memory()\nwhile time.time() < end: b.copy_(a, non_blocking=True); "
-    "torch.cuda.synchronize()",
+    "idle": "a = torch.zeros(1, device='cuda'); go = lambda: time.sleep(0.1)",
+    "works": "a = torch.randn(8192, 8192, device='cuda', dtype=torch.bfloat16); go = lambda: a @ a",
+    "spins": "go = lambda: torch.cuda._sleep(1 << 28)",
+    "moves": "a = torch.empty(1 << 28).pin_memory(); b = torch.empty(1 << 28, device='cuda')\n"
+    "go = lambda: b.copy_(a, non_blocking=True)",
 }
-"""Programs that do each with a GPU."""
-LOAD_SECONDS = 20
+"""Programs that do each with a GPU, again and again."""
+GOES = """
+import time, torch
+{}
+go()
+torch.cuda.synchronize()
+print("goes", flush=True)
+while True:
+    go()
+    torch.cuda.synchronize()
+"""
+FRAMES = 13
+"""Of each program in the capture, one a second."""
 WAITS = """
 import time, torch, stagewatch
 stagewatch.init("train")
@@ -74,6 +94,8 @@ print(waited, times["with"], times["without"])
 """
 
 Lines = Iterator[str]
+Part = Callable[[Path, Path], Lines]
+"""Works in the first directory, and leaves captures in the second."""
 
 
 class NotHere(StagewatchError):
@@ -97,7 +119,7 @@ def device() -> str:
         raise NotHere("there is no PyTorch") from error
 
 
-def versions(directory: Path) -> Lines:
+def versions(directory: Path, into: Path) -> Lines:
     """The card, the driver, CUDA, PyTorch and NCCL."""
     needs_gpu()
     code = "import torch, platform; p = torch.cuda.get_device_properties(0); print(p.name, '|', "
@@ -109,7 +131,7 @@ def versions(directory: Path) -> Lines:
         yield f"\nDriver {reader.read(TIERS)['driver']}."
 
 
-def nvml(directory: Path) -> Lines:
+def nvml(directory: Path, into: Path) -> Lines:
     """What the agent reads of the card, field by field beside nvidia-smi, and what it lacks."""
     if shutil.which("nvidia-smi") is None:
         raise NotHere("there is no nvidia-smi")
@@ -117,6 +139,8 @@ def nvml(directory: Path) -> Lines:
         reader.read(TIERS)
         time.sleep(1.5)  # profiling compares two looks
         said, frame = asked(), reader.read(TIERS)
+        full = subprocess.run(["nvidia-smi", "-q", "-x"], capture_output=True, check=False).stdout
+    (into / "nvidia-smi.xml").write_bytes(full)
     read = {
         key: v for tier in TIERS for key, v in frame["tiers"][tier]["gpus"][0]["values"].items()
     }
@@ -133,33 +157,30 @@ def nvml(directory: Path) -> Lines:
     )
 
 
-def states(directory: Path) -> Lines:
-    """What the agent says that a GPU does, beside what a program does with it."""
+def capture(directory: Path, into: Path) -> Lines:
+    """What the agent says that a GPU does, beside what a program does with it, and all readings."""
     needs_gpu()
-    yield "| a program | the agent says, from the tenth second on | power, SM, tensor, DRAM |"
-    yield "| --- | --- | --- |"
+    comment = f"{_card()}: {FRAMES} frames of each of {', '.join(LOADS)}"
+    lines: list[str] = []
+    yield "| a program | the agent says | power, SM, tensor, DRAM |\n| --- | --- | --- |"
     for name, program in LOADS.items():
-        code = (
-            f"import time, torch\nSECONDS = {LOAD_SECONDS}\nend = time.time() + SECONDS\n{program}"
-        )
-        gpus, told, last = GpuDirectory(), [], {}
-        with _process([sys.executable, "-c", code]) as process, closing(GpuReader()) as reader:
-            begun = time.monotonic()
-            while process.poll() is None and time.monotonic() - begun < 2 * LOAD_SECONDS:
-                for tier, rows in reader.read(TIERS)["tiers"].items():
+        gpus = GpuDirectory()
+        with _goes(program) as process, closing(GpuReader()) as reader:
+            reader.read(TIERS)
+            for line in record(reader, FRAMES, 1.0, comment):
+                lines += [line] if "tiers" in line or not lines else []
+                for tier, rows in json.loads(line).get("tiers", {}).items():
                     gpus.update(tier, rows["gpus"])
-                    last |= rows["gpus"][0]["values"] if tier == "fast" else {}
-                if time.monotonic() - begun > LOAD_SECONDS / 2 + 5:
-                    told.append(gpus.state(gpus.gpus()[0].uuid))
-                time.sleep(1.0)
-            held = gpus.of_process(process.pid)
+            said, held = gpus.state(gpus.gpus()[0].uuid), gpus.of_process(process.pid)
+        last = json.loads(lines[-1])["tiers"]["fast"]["gpus"][0]["values"]
         names = ("power_watts", "sm_active_ratio", "tensor_active_ratio", "dram_active_ratio")
         shown = ", ".join(f"{last.get('gpu_' + one, float('nan')):.3g}" for one in names)
-        yield f"| {name} | {', '.join(dict.fromkeys(told[:-3]))} | {shown} |"
-        yield f"\nThe process's GPU by NVML: {held or 'none'}.\n" if name == "moves" else ""
+        yield f"| {name} | {said} | {shown} |"
+    (into / "capture.jsonl").write_text("\n".join(lines) + "\n")
+    yield f"\nThe last process's GPU by NVML: {held or 'none'}."
 
 
-def waits(directory: Path) -> Lines:
+def waits(directory: Path, into: Path) -> Lines:
     """Waits for the device, as the client counts them, and what counting costs."""
     needs_gpu()
     record = directory / "waits"
@@ -169,10 +190,10 @@ def waits(directory: Path) -> Lines:
     yield f"`item()` takes {hooked:.2f} us with a record, {plain:.2f} us without one."
 
 
-def hang(what: str, witnesses: set[str]) -> Callable[[Path], Lines]:
+def hang(what: str, witnesses: set[str]) -> Part:
     """A job of ranks that share the GPU, one of which holds up the others."""
 
-    def part(directory: Path) -> Lines:
+    def part(directory: Path, into: Path) -> Lines:
         on = device()
         if on == "cpu" and what == GPU_BUSY:
             raise NotHere("PyTorch sees no GPU")
@@ -189,6 +210,7 @@ def hang(what: str, witnesses: set[str]) -> Callable[[Path], Lines]:
         with closing(Job(directory, what, on, **environ)) as job:
             job.start(50, what, 12)
             told, verdict = job.hangs(asked)
+            job.keep(into)
             if on == "cpu":
                 yield "PyTorch sees no GPU: on gloo, where only the program tells of its calls."
             else:
@@ -196,6 +218,7 @@ def hang(what: str, witnesses: set[str]) -> Callable[[Path], Lines]:
             if verdict is None:
                 yield f"No verdict. Rank 0 wrote:\n\n```\n{job.said(0)}\n```"
                 return
+            yield from _readings() if on == "cuda" else ()
             right = {rank.rank for rank in verdict.culprits} == {VICTIM}
             yield f"\n> {sentence(verdict)}\n\nThat is {'right' if right else 'NOT right'}."
             if what == GPU_BUSY:
@@ -205,7 +228,7 @@ def hang(what: str, witnesses: set[str]) -> Callable[[Path], Lines]:
     return part
 
 
-def costs(directory: Path) -> Lines:
+def costs(directory: Path, into: Path) -> Lines:
     """A step with one all_reduce of 1 MiB over the loopback network, with each plugin."""
     needs_gpu()
     plugins = {"none": {}, "stagewatch": {}}
@@ -226,38 +249,116 @@ def costs(directory: Path) -> Lines:
                     process.wait(180)
                 times.append(next(iter(re.findall(r"([\d.]+ us) a step", job.said(0))), "failed"))
         yield f"| {name} | {', '.join(times)} |"
+    for file in sorted(directory.glob("inspector/*")):
+        (into / f"inspector-{len(file.name)}-{file.name[-40:]}").write_bytes(file.read_bytes())
+        break
 
 
-PARTS: dict[str, Callable[[Path], Lines]] = {
+def qualifies(directory: Path, into: Path) -> Lines:
+    """`stagewatch qualify`, twice: beside no past, and with a GPU too few."""
+    needs_gpu()
+    for gpus in ("1", "2"):
+        more = ("--history", str(directory / "history.json"), "--storage", str(directory))
+        yield from _said("qualify", "--python", sys.executable, "--gpus", gpus, *more)
+
+
+def agent(directory: Path, into: Path) -> Lines:
+    """The node agent beside ranks that train: what it costs, and its page."""
+    needs_gpu()
+    agent = NodeAgent(
+        directory,
+        *("--collector.kmsg.state-file", str(directory / "kmsg.json")),
+        *("--collector.incidents.dir", str(directory / "agent-incidents")),
+    )
+    with closing(Job(directory, "trains", "cuda", STAGEWATCH_DIR=str(agent.ranks))) as job:
+        job.start(BUSY_STEPS, NOTHING, 0)
+        agent.start()
+        try:
+            wait_for(lambda: agent.value("rl_rank_step", rank="0"), "rank 0 trains", 60)
+            family = [psutil.Process(agent.process.pid)]
+            family += family[0].children(recursive=True)
+            before, began, took = _cpu(family), time.monotonic(), []
+            while time.monotonic() - began < AGENT_SECONDS:
+                asked = time.perf_counter()
+                agent.get("/metrics")
+                took.append(1000 * (time.perf_counter() - asked))
+                time.sleep(0.2)
+            share = (_cpu(family) - before) / (time.monotonic() - began)
+            memory = sum(one.memory_full_info().pss for one in family) / (1 << 20)
+            yield (
+                f"{100 * share:.2f} % of a core and {memory:.0f} MiB in {len(family)} processes; "
+                f"a scrape took {quantiles(took, n=100)[49]:.1f} ms, p99 "
+                f"{quantiles(took, n=100)[98]:.1f} ms, of {len(took)}."
+            )
+            (into / "page.prom").write_text(anonymous(agent.get("/metrics")[1]))
+        finally:
+            agent.stop()
+        yield f"\nRank 0 wrote last: `{job.said(0).split()[-1:]}`."
+
+
+def deaths(directory: Path, into: Path) -> Lines:
+    """What `stagewatch run` says of a rank that dies of its GPU, beside the kernel log."""
+    on = device()
+    agent = NodeAgent(directory, "--collector.kmsg.state-file", str(directory / "kmsg.json"))
+    agent.start()
+    try:
+        for what in (NO_MEMORY, BAD_ADDRESS) if on == "cuda" else (NOTHING,):
+            launch = ("-m", "torch.distributed.run", "--nproc-per-node", str(RANKS))
+            command = (sys.executable, *launch, "-m", "tests.device.rank", "20", what, "12")
+            yield f"{what}:\n"
+            plugin = str(build(directory / "libnccl-profiler-stagewatch.so"))
+            given = {
+                "DEVICE": on,
+                "NCCL_PROFILER_PLUGIN": plugin,
+                "STAGEWATCH_DIR": str(agent.ranks),
+            }
+            yield from _said("run", "--", *command, last=12, **given)
+        yield "The agent's XIDs:\n\n```"
+        with contextlib.suppress(TimeoutError, AssertionError):
+            wait_for(lambda: agent.value("gpu_xid_errors_total"), "an XID", 10)
+        page = agent.get("/metrics")[1]
+        yield "\n".join(line for line in page.splitlines() if line.startswith("gpu_xid")) + "\n```"
+    finally:
+        agent.stop()
+
+
+PARTS: dict[str, Part] = {
     "The machine": versions,
     "NVML beside nvidia-smi": nvml,
-    "What a GPU does": states,
-    "Waits for the device": waits,
     "A rank that never calls": hang(NEVER_CALLS, {PLUGIN, FLIGHT_RECORDER, RAS}),
     "A GPU that is busy before the collective": hang(GPU_BUSY, {PLUGIN, FLIGHT_RECORDER, RAS}),
+    "Waits for the device": waits,
+    "What a GPU does": capture,
+    "The agent": agent,
+    "Qualification": qualifies,
     "What the plugin costs": costs,
+    "Deaths": deaths,
 }
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run all parts."""
+    """Run all parts, or those that are named."""
     into = Path(arguments[0]) if arguments else Path("build/device")
     into.mkdir(parents=True, exist_ok=True)
     text = [f"# Seen on {_card()}\n\n`python3 -m tests.device`, {RANKS} ranks on one GPU.\n"]
     file = into / f"{re.sub(r'[^A-Za-z0-9]+', '-', _card())}.md"
     for name, part in PARTS.items():
+        if arguments[1:] and name not in arguments[1:]:
+            continue
+        at = len(text)
         text.append(f"## {name}\n")
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="stagewatch-device-", dir="/tmp") as directory:
             try:
-                text += part(Path(directory))
+                text.extend(part(Path(directory), into))
             except NotHere as reason:
                 text.append(f"Not run: {reason}.")
             except Exception as error:
                 text.append(f"FAILED: {type(error).__name__}: {error}")
+                traceback.print_exc()
         text.append(f"\n({time.monotonic() - begun:.0f} s)\n")
         file.write_text("\n".join(text))
-        print("\n".join(text[-40:][text[-40:].index(f"## {name}\n") :]), flush=True)
+        print("\n".join(text[at:]), flush=True)
     print(f"written to {file}")
 
 
@@ -282,13 +383,51 @@ def _python(code: str, **environ: str) -> str:
 
 
 @contextlib.contextmanager
-def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+def _goes(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One of `LOADS`, once its GPU does what it asks for."""
+    command = [sys.executable, "-c", GOES.format(program)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+def _readings() -> Lines:
+    """What the GPU shows now, in the mean of some seconds."""
+    shown: dict[str, list[float]] = {}
+    with closing(GpuReader()) as reader:
+        for _ in range(6):
+            time.sleep(1.0)
+            values = reader.read(("fast",))["tiers"]["fast"]["gpus"][0]["values"]
+            for key in values:
+                shown.setdefault(key, []).append(values[key])
+    yield "\nMeanwhile the GPU showed (mean of 6 s): " + ", ".join(
+        f"{key} {fmean(those):.4g}" for key, those in shown.items() if not key.endswith("total")
+    )
+
+
+def _said(*arguments: str, last: int = 40, **environ: str) -> Lines:
+    """The last lines of what a command of ours prints, and its exit status."""
+    path = {"PYTHONPATH": f"{ROOT / 'exporters'}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", *arguments],
+        env=os.environ | path | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    yield f"`stagewatch {' '.join(arguments[:3])} …`: exit status {done.returncode}\n\n```"
+    yield "\n".join(done.stdout.splitlines()[-last:]) + "\n```\n"
+
+
+def _cpu(family: Sequence[psutil.Process]) -> float:
+    """CPU seconds."""
+    return sum(sum(one.cpu_times()[:2]) for one in family)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from stagewatch.core.exposition import Samples
 from stagewatch.core.processes import Children
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
+from stagewatch.incidents import nccl_ras
 from stagewatch.incidents.collector import NCCL, IncidentsCollector
 from stagewatch.incidents.files import IncidentDirectory, read, with_evidence
 from stagewatch.judgement.from_node import observe
@@ -64,13 +67,11 @@ class Job:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "WORLD_SIZE": str(RANKS),
-            # Ranks of one host may not share a GPU; those of several may, over the network.
-            "NCCL_SOCKET_IFNAME": "lo",
             "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(self._directory / "fr-"),
             "TORCH_FR_DUMP_TEMP_FILE": str(self._directory / "dump-"),
         }
         for rank in range(RANKS):
-            mine = {"RANK": str(rank), "LOCAL_RANK": str(rank), "NCCL_HOSTID": f"host-{rank}"}
+            mine = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             command = [sys.executable, "-m", "tests.device.rank", *map(str, arguments)]
             log = self._directory / f"{rank}.log"
             process = self._children.start(command, log=log, environ=environ | mine | self._environ)
@@ -87,6 +88,8 @@ class Job:
         verdict, end = None, time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end and (verdict is None or not witnesses <= told):
             time.sleep(1.0)
+            if all(process.poll() is not None for process in self.processes):
+                break
             with contextlib.suppress(NoData):
                 told |= {labels[TOLD_BY] for labels in self._look().families.get(NCCL, ())}
             verdict = self._verdict() or verdict
@@ -100,9 +103,38 @@ class Job:
         kept = read(self._directory / "incidents", {self.name})
         return next((v for v in judge(with_evidence(facts, kept, time.time())) if v.stalled), None)
 
+    def keep(self, into: Path) -> None:
+        """Leave the case there, and what the witnesses below Python have written."""
+        at = {
+            "STAGEWATCH_DIR": str(self._directory / "ranks"),
+            "STAGEWATCH_INCIDENT_DIR": str(self._directory / "incidents"),
+        }
+        path = {"PYTHONPATH": f"{ROOT / 'exporters'}:{ROOT}"}
+        command = [sys.executable, "-m", "stagewatch.cli", "inspect", "--json"]
+        told = subprocess.run(
+            command, env=os.environ | path | at, capture_output=True, timeout=60, check=False
+        )
+        below = into / f"{self.name}.tar.gz"
+        with tarfile.open(below, "w:gz") as files:
+            for file in sorted(self._directory.rglob("*")):
+                if file.is_file():
+                    files.add(file, file.relative_to(self._directory))
+            with tempfile.TemporaryDirectory() as made:
+                for name, content in {"inspect.json": told.stdout, "ras.json": ras()}.items():
+                    (file := Path(made) / name).write_bytes(content)
+                    files.add(file, name)
+
     def close(self) -> None:
         """End it."""
         self._children.stop(patience=0.0)
         self._collector.close()
         self._records.close()
         self._files.close()
+
+
+def ras() -> bytes:
+    """What NCCL's RAS answers, whoever listens."""
+    for address in ("127.0.0.1", "::1"):
+        with contextlib.suppress(OSError):
+            return nccl_ras._ask(address, nccl_ras.PORT, nccl_ras.DEADLINE_SECONDS).encode()
+    return b""

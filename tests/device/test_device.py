@@ -46,5 +46,5 @@ def test_each_part_is_run_or_told_why_not(nvml: FakeNvml, tmp_path: Path) -> Non
     assert "| temperature.gpu | 47 | 48 | agree |" in text
     assert "| power.draw | 5000 |" in text and "| DIFFER |" in text
     assert "gpu_temperature_celsius 48" in text
-    assert text.count("\nNot run: ") == 6
+    assert text.count("\nNot run: ") == 9
     assert "FAILED" not in text

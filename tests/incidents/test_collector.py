@@ -18,15 +18,18 @@ from stagewatch.core.exposition import Samples
 from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents import collector
-from stagewatch.incidents.collector import FRAME, IncidentsCollector
+from stagewatch.incidents.collector import FRAME, WAITS, IncidentsCollector
 from stagewatch.incidents.files import IncidentDirectory
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.model import Rank
+from stagewatch.ranks.environment_scan import EnvironmentScan
+from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.stacks import Frame, StackTaker, Take
+from tests.fakes.open_files import OpenFiles
 from tests.incidents.test_libraries import Recorder, dump, entry, variables
 from tests.inspect.test_command import run_inspect
 from tests.node_agent import NodeAgent
+from tests.running import Python
 from tests.waiting import wait_for
 
 TRAINER = """
@@ -174,11 +177,15 @@ class Node:
         proc = Procfs()
         self.records = RecordDirectory(directory, proc)
         self.taker = StackTaker()
+        self.still: dict[RankKey, float] = {}
+        """For how long ranks have moved nothing."""
+        scan = EnvironmentScan(proc, OpenFiles(proc.root), patience=60)
         self.collector = IncidentsCollector(
-            RankDirectory(self.records, fresh_for=0.0),
+            RankDirectory(self.records, scan, fresh_for=0.0),
             proc,
             IncidentDirectory(kept),
             self.taker,
+            still=self.still.get,
         )
 
     def look(self) -> Samples | None:
@@ -295,3 +302,40 @@ def test_a_job_that_still_hangs_is_looked_at_again_and_its_incident_made_anew(
     for _ in range(15):
         here.look()
     assert looks == 6
+
+
+WITHOUT_RECORDS = """
+import os, sys, threading, time
+if sys.argv[1] == "1":
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+while True:
+    time.sleep(0.2)
+"""
+
+
+def test_the_kernel_is_asked_about_ranks_without_records_that_stand_still_for_long(
+    node: Callable[[], Node], python: Python, kept: Path
+) -> None:
+    here = node()
+    job = f"bare-{os.getpid()}"
+    keys = [(job, "unknown", str(rank)) for rank in range(3)]
+    for rank in range(3):
+        started = {"RANK": str(rank), "WORLD_SIZE": "3", "STAGEWATCH_JOB_ID": job}
+        python(WITHOUT_RECORDS, rank, **started)
+    here.still |= dict.fromkeys(keys, 299.0)
+    for _ in range(5):
+        assert here.look() is None
+    here.still |= dict.fromkeys(keys, 301.0)
+
+    def waits() -> dict[str, str]:
+        told = (here.look() or Samples()).families.get(WAITS, {})
+        return {labels[2]: labels[3] for labels in told if labels[0] == job and labels[3]}
+
+    wait_for(waits, "the kernel's answer")
+    assert waits() == {"1": "a wait for a thread or process of its own"}
+    (file,) = kept.glob("*.json")
+    assert "a wait for a thread or process of its own" in file.read_text()
+    here.still[keys[0]] = 0.0
+    assert here.look() is None

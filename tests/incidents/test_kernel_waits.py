@@ -10,7 +10,7 @@ import pytest
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.files import Witness
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
-from stagewatch.judgement.facts import KernelWait, RankFacts
+from stagewatch.judgement.facts import ANYBODY, KernelWait, RankFacts
 from stagewatch.judgement.from_prometheus import JobSeries, moment
 from stagewatch.judgement.judge import judge
 from stagewatch.ranks.model import Rank
@@ -97,6 +97,36 @@ ASKS = code("""
     fork(ask)
     sleep()
 """)
+
+
+IDLE_SERVICE = code("""
+    reads, writes = os.pipe()
+    def work():
+        os.close(writes)
+        os.read(reads, 1)
+    for number in range(2):
+        say(f"worker{number}", fork(work))
+    server = socket.create_server(("127.0.0.1", 0))
+    say("main")
+    server.accept()
+""")
+
+
+def test_a_server_without_clients_waits_for_whoever_asks_and_is_not_at_fault(
+    program: Start,  # noqa: F811
+    settled: Settled,  # noqa: F811
+) -> None:
+    running = program(IDLE_SERVICE)
+    pids = [running[name] for name in ("main", "worker0", "worker1")]
+    states = dict.fromkeys(pids, State.WAITING)
+    look = settled(*pids, until=lambda look: ends(look, pids[1:]).pids, states=states)
+    ranks = [rank("train", number, pid) for number, pid in enumerate(pids)]
+    told = kernel_waits(look, ranks, Procfs())
+    assert told["540", "train", "0"] == (
+        KernelWait("a wait for the next request", process=ANYBODY),
+    )
+    assert all(wait.rank == 0 for number in "12" for wait in told["540", "train", number])
+    assert hung(ranks, told) == []
 
 
 def test_a_server_that_is_no_rank_is_named_by_its_command(

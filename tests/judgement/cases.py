@@ -235,6 +235,9 @@ BARE_STILL = UNTOLD | {
     "progress_age_seconds": 412.0,
     "world_size": 4,
 }
+ASLEEP = {"kernel_waits": (KernelWait(""),)}
+ON_ITSELF = {"kernel_waits": (KernelWait("a wait for a thread or process of its own"),)}
+"""As the kernel shows it: sleeps; waits for itself."""
 BARE_LEFT = absent() | {"record": RecordState.NONE}
 CHAIN = {0: sends("recv", 1), 1: member() | IO, 2: sends("recv", 1)}
 """Two wait to receive from the second, which waits for storage."""
@@ -395,6 +398,34 @@ CASES: dict[str, Case] = {
     ),
     "one-without-a-record-has-gone-of-a-world-seen-in-part": well(
         4, BARE_STILL | {"world_size": 8}, {1: BARE_LEFT}
+    ),
+    "one-without-a-record-waits-unlike-the-others": hang(
+        4, BARE_STILL | SPIN, {2: PARKED}, {2: "waits_unlike"}
+    ),
+    "half-without-a-record-wait-unlike-the-others": well(
+        4, BARE_STILL | SPIN, {1: PARKED, 2: PARKED}
+    ),
+    "one-without-a-record-waits-for-itself-by-the-kernel": hang(
+        4, BARE_STILL | ASLEEP, {3: ON_ITSELF}, {3: "stands_alone"}
+    ),
+    "all-without-records-wait-for-themselves-by-the-kernel": well(4, BARE_STILL | ON_ITSELF, {}),
+    "one-without-a-record-is-awaited-by-the-kernel": hang(
+        4,
+        BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
+        {1: ON_ITSELF},
+        {1: "awaited"},
+    ),
+    "one-without-a-record-is-awaited-and-another-has-gone": hang(
+        4,
+        BARE_STILL | ASLEEP,
+        {0: {"kernel_waits": (KernelWait("a lock in shared memory", "train", 1),)}, 3: BARE_LEFT},
+        {3: "missing"},
+    ),
+    "one-without-a-record-is-stuck-by-the-kernel-and-another-has-gone": hang(
+        4,
+        BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
+        {1: ON_ITSELF, 3: BARE_LEFT},
+        {1: "awaited"},
     ),
     "told-nothing-yet": hang(4, FORMING, {2: TOLD_NOTHING | PARKED}, {2: "awaited"}),
     "told-nothing-yet-and-keeps-a-core-busy": well(4, FORMING, {2: TOLD_NOTHING | SPIN}),
@@ -603,6 +634,12 @@ CASES: dict[str, Case] = {
         inside("world", 220, 4, "barrier") | {"world_size": 4},
         dict.fromkeys((1, 2, 3), absent()),
         {0: "mismatch"},
+    ),
+    "all-others-left-what-may-have-ended": nobody(
+        4,
+        inside("world", 220, 4, "unknown") | {"world_size": 4},
+        dict.fromkeys((1, 2, 3), absent()),
+        "missing",
     ),
     "all-others-just-left": nobody(
         4,

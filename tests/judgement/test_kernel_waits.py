@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.facts import Inside, KernelWait
+from stagewatch.judgement.facts import BLANK, Inside, KernelWait
 from stagewatch.judgement.from_prometheus import JobSeries, moment
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
@@ -91,6 +91,15 @@ def test_of_a_circle_through_roles_nobody_is_sure() -> None:
     verdicts = judge(ranks_of("one-asks-a-frontend-that-waits-for-all-who-wait-for-it"))
     charges = [charge for verdict in verdicts for charge in verdict.charges]
     assert [charge.confidence for charge in charges] == ["likely"]
+
+
+def test_a_circle_is_none_while_who_has_left_may_be_waited_for() -> None:
+    ranks = ranks_of("one-asks-a-frontend-that-waits-for-all-who-wait-for-it")
+    left = replace(BLANK, job_id=ranks[0].job_id, role="loader", rank=0, wait_class=WaitClass.GONE)
+    for seconds in (5.0, 800.0):
+        verdicts = judge([*ranks, replace(left, left_seconds=seconds)])
+        charged = [charge.rank.role for verdict in verdicts for charge in verdict.charges]
+        assert "rollout" not in charged
 
 
 QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")

@@ -40,7 +40,7 @@ from stagewatch.judgement.service import COMMAND
 from stagewatch.judgement.watch import Watch
 from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.ranks.wait_class import WaitClass
-from tests.judgement.cases import BARE_LEFT, BARE_STILL, UNTOLD
+from tests.judgement.cases import BARE_LEFT, BARE_STILL, SPIN, UNTOLD
 from tests.judgement.exported import export
 from tests.judgement.jobs import LEFT, PARKED, SPINNING, job
 from tests.report.filled import Past, filled_prometheus
@@ -121,7 +121,7 @@ def test_only_jobs_in_trouble_are_looked_at(api: PrometheusApi) -> None:
     assert counting.jobs == {key[1] for key in look.jobs}
 
 
-def test_a_job_that_tells_nothing_is_looked_at_once_it_stands_still_and_misses_a_rank(
+def test_a_job_that_tells_nothing_is_looked_at_once_it_stands_still_and_misses_a_rank_or_for_long(
     tmp_path: Path,
 ) -> None:
     world = {"world_size": 4}
@@ -131,6 +131,8 @@ def test_a_job_that_tells_nothing_is_looked_at_once_it_stands_still_and_misses_a
         "begins": job(2, UNTOLD | world | {"progress_age_seconds": 59.0}),
         "one-loads": job(2, UNTOLD | world, rank_1={"progress_age_seconds": 2.0}),
         "serves": job(4, UNTOLD | world),
+        "without-records": job(4, BARE_STILL | SPIN, rank_3=PARKED),
+        "without-records-and-young": job(4, BARE_STILL | SPIN | {"progress_age_seconds": 299.0}),
     }
     made = Past(NOW - 200, NOW, step=5.0)
     for name, ranks in jobs.items():
@@ -145,9 +147,14 @@ def test_a_job_that_tells_nothing_is_looked_at_once_it_stands_still_and_misses_a
     assert {name: state.verdict.evidence for name, state in states.items()} == {
         "awaits-half": "not_started",
         "lost-one-without-a-record": "missing",
+        "without-records": "waits_unlike",
     }
     patience = {name: state.patience_seconds for name, state in states.items()}
-    assert patience == {"awaits-half": 1800.0, "lost-one-without-a-record": None}
+    assert patience == {
+        "awaits-half": 1800.0,
+        "lost-one-without-a-record": None,
+        "without-records": None,
+    }
 
 
 def test_who_is_at_fault_is_exported_with_how_sure_that_is(api: PrometheusApi) -> None:

@@ -37,7 +37,7 @@ from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
-from stagewatch.judgement.limits import MIN_SECONDS
+from stagewatch.judgement.limits import DEFAULT, MIN_SECONDS
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
@@ -203,14 +203,16 @@ class IncidentsCollector(Collector):
         servers: Servers | None = None,
         nccl: NcclFiles | None = None,
         device: Callable[[str], str] = lambda uuid: "",
+        still: Callable[[RankKey], float | None] = lambda key: None,
     ) -> None:
-        """`device` says what a GPU does, by its UUID."""
+        """`device` says what a GPU does, by its UUID; `still` how long a rank has moved nothing."""
         self._ranks = ranks
         self._proc = proc
         self._waits = waits or Waits()
         self._servers = servers
         self._asked: _Question | None = None
-        self._observer = Observer(proc, device=device)
+        self._observer = Observer(proc, device=device, still=still)
+        self._still = still
         boot_id = proc.boot_id()
         self._machine = boot_id[:8]
         self._departures = Departures(directory.departures, boot_id)
@@ -244,7 +246,8 @@ class IncidentsCollector(Collector):
         facts = self._observer.facts(ranks)
         left = self._departures.facts(facts)
         verdicts = judge([*facts, *left])
-        suspected = {verdict.job_id for verdict in verdicts if verdict.stalled}
+        stalled = {verdict.job_id for verdict in verdicts if verdict.stalled}
+        suspected = stalled | {verdict.job_id for verdict in verdicts if verdict.in_doubt}
         if self._begun is not None and time.monotonic() >= self._begun.due:
             begun, self._begun = self._begun, None
             if begun.job_id in suspected:
@@ -271,7 +274,7 @@ class IncidentsCollector(Collector):
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
         hanging = []
-        for job_id in sorted(suspected, key=self._looked_at):
+        for job_id in sorted(suspected, key=lambda job: (job not in stalled, self._looked_at(job))):
             mine = by_job[job_id]
             incident = self._latest.get(job_id)
             if incident is not None and incident.current(mine, now):
@@ -301,9 +304,9 @@ class IncidentsCollector(Collector):
         self._waits.close()
         self._libraries.close()
 
-    @staticmethod
-    def _quiet(ranks: Sequence[Rank]) -> list[Rank]:
-        """The ranks of jobs in which one makes no progress."""
+    def _quiet(self, ranks: Sequence[Rank]) -> list[Rank]:
+        """The ranks of jobs in which one makes no progress, or in which none that keeps no record
+        has moved for long."""
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         quiet = {
             rank.job_id
@@ -313,6 +316,11 @@ class IncidentsCollector(Collector):
             and (rank.record.lanes or rank.record.unmarked)
             and now - rank.record.progress > QUIET_SECONDS
         }
+        still: defaultdict[str, list[float]] = defaultdict(list)
+        for rank in ranks:
+            if rank.life is Life.ALIVE and rank.record is None:
+                still[rank.job_id].append(self._still(rank.key) or 0.0)
+        quiet |= {job for job, seconds in still.items() if min(seconds) > DEFAULT.bare_seconds}
         return [rank for rank in ranks if rank.job_id in quiet]
 
     def _looked_at(self, job_id: str) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from functools import partial
 from types import MappingProxyType
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.judgement.facts import KernelWait
+from stagewatch.judgement.facts import ANYBODY, KernelWait
 from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.servers import Gone
 from stagewatch.ranks.waits.ends import waits_of
@@ -209,10 +209,17 @@ class _Job:
                 if one.accepted and pid in one.owners:
                     address = f"{one.remote} from {one.local}"
                     yield KernelWait(how, address=address, through=name)
+        elif process.state is State.WAITING and self._waits_for_anybody(pid):
+            yield KernelWait(_IN[Kind.ACCEPT], process=ANYBODY)
         elif process.state is State.WAITING:  # a server that has not answered
             yield KernelWait(how or "an answer that it owes")
         elif process.state in _STUCK:
             yield KernelWait(how or _in(process.state))
+
+    def _waits_for_anybody(self, pid: int) -> bool:
+        """Whether a process waits for requests, and has no client."""
+        requests = [one for one in self._waiting.of(pid) if one.mode is Mode.ANYBODY]
+        return bool(requests) and not any(one.targets or one.connections for one in requests)
 
     def _clients(self, requests: Iterable[Wait]) -> Iterator[Rank]:
         """The ranks that are connected to a server which waits for requests. If it is a queue or a

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from stagewatch.judgement.facts import BLANK, KernelWait, RankFacts, RecordState
+from stagewatch.judgement.facts import ANYBODY, BLANK, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.graph import Edge, Kind
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
@@ -22,7 +22,10 @@ from stagewatch.judgement.roles import HANDS_OVER, OUTSIDE
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import POINT_TO_POINT
 
-WEAK = ("awaited_through", "left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
+WEAK = (
+    *("awaited_through", "left_loop_early", "odd_one_out", "stack_differs", "stage_differs"),
+    *("stands_alone", "waits_unlike"),
+)
 """Evidence that a wait for another role may leave as well."""
 _GUESSED = (*WEAK, "role_differs", "stage_behind", "alone")
 """Evidence of how and where a rank waits, where nobody is seen to wait for it."""
@@ -40,7 +43,8 @@ class Charge:
     """`process_gone`, `node_lost`, `missing`, `not_started`, `left_loop_early`, `awaited`,
     `awaited_through`, `not_launched`, `not_begun`, `no_bytes` (these three as NCCL shows it),
     `mismatch`, `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`,
-    `role_differs`, `circle`, `stage_behind`, `alone`, `device_idle` or `device_lost`."""
+    `stands_alone`, `waits_unlike`, `role_differs`, `circle`, `stage_behind`, `alone`, `device_idle`
+    or `device_lost`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
@@ -288,7 +292,8 @@ class Case:
     @property
     def firm_outside(self) -> tuple[KernelWait, ...]:
         """The processes that are no ranks and do not go on, or are on another node."""
-        return tuple(wait for wait in self.outside if wait.process or wait.address)
+        known = (wait for wait in self.outside if wait.process != ANYBODY)
+        return tuple(wait for wait in known if wait.process or wait.address)
 
     # ---- How it goes on -------------------------------------------------------------------------
 
@@ -304,8 +309,10 @@ class Case:
 
     @property
     def may_idle(self) -> bool:
-        """Whether all are without marks and no rank is missing: they may have nothing to do."""
-        return not self.lacks_somebody and all(rank.tells_nothing for rank in self.live)
+        """Whether all are without marks, no rank is missing, and nobody stands out of those without
+        records: they may have nothing to do."""
+        wrong = self.lacks_somebody or (self.bare and self.charges)
+        return not wrong and all(rank.tells_nothing for rank in self.live)
 
     @property
     def young(self) -> bool:

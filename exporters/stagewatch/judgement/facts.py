@@ -17,6 +17,8 @@ from stagewatch.ranks.waits.naming import ENDED
 _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
 """Classes of a rank that does no work, whatever its stage."""
 NO_STACK = Stack()
+ANYBODY = "whoever asks"
+"""For whom a server without clients waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class KernelWait:
     role: str = ""
     rank: int | None = None
     process: str = ""
-    """Command and process, as `vllm serve (pid 4711)`."""
+    """Command and process, as `vllm serve (pid 4711)`; or `ANYBODY`."""
     address: str = ""
     through: str = ""
     """The process that is asked, and that may wait for this rank to bring what is asked for."""

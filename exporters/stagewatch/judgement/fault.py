@@ -12,7 +12,7 @@ from dataclasses import replace
 from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.below import add_waits_below
 from stagewatch.judgement.case import WEAK, Case, Charge, usual_waits
-from stagewatch.judgement.facts import RankFacts, is_still
+from stagewatch.judgement.facts import RankFacts, RecordState, is_still
 from stagewatch.judgement.graph import Graph, Kind, Where, draw
 from stagewatch.judgement.limits import (
     LATER_SECONDS,
@@ -69,7 +69,9 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
     live, complete = case.live, _world_is_complete(case.live)
     if case.gone and live and not complete:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
-    if not found and not complete and (charges := _by_absence(case, graph)):
+    # Whoever others wait for without records may wait for the absent, unless the kernel says not.
+    seen = found and not (case.bare and not any(live[place].stands_alone for place in found))
+    if not seen and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
     found = found or _by_wait(live, graph, others)
     innocent = {rank.stage for place, rank in enumerate(live) if place not in found}
@@ -104,6 +106,8 @@ def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
     if not case.misses:
         return ()
     lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
+    if lasting and all(op == "unknown" for _, (_, op) in lasting):
+        return ()  # its end is unknown: they may have left it, too
     return tuple(
         Charge(case.live[place], "mismatch", group, op, outlasts=True)
         for place, (group, op) in lasting
@@ -330,7 +334,9 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
     }
     if apart := _in_another_stage(live, others) & unseen:
         return _charged(sorted(apart), "stage_differs")
-    return _charged(_alone(live) & unseen, "stack_differs")
+    if alone := _alone(live) & unseen:
+        return _charged(alone, "stack_differs")
+    return _by_nature(live, unseen)
 
 
 def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
@@ -371,6 +377,20 @@ def _alone(live: Sequence[RankFacts]) -> set[int]:
         for place, rank in enumerate(live)
         if rank.stack.group not in ("", counts[0][0]) and rank.stack.still
     }
+
+
+def _by_nature(live: Sequence[RankFacts], unseen: set[int]) -> Charges:
+    """Of ranks that keep no records: the few that cannot go on by themselves, as the kernel shows;
+    else those that wait otherwise than most do."""
+    if not live or any(rank.record is not RecordState.NONE for rank in live):
+        return {}
+    stuck = {place for place in unseen if live[place].stands_alone}
+    if 0 < 2 * len(stuck) < len(live):
+        return _charged(sorted(stuck), "stands_alone")
+    [(most, count)] = Counter(rank.wait_class for rank in live).most_common(1)
+    usual = (most, WaitClass.UNKNOWN, WaitClass.TRACED)
+    few = [place for place in sorted(unseen) if live[place].wait_class not in usual]
+    return _charged(few, "waits_unlike") if 2 * count > len(live) else {}
 
 
 def _charged(places: Iterable[int], evidence: str) -> Charges:

@@ -69,10 +69,12 @@ class Observer:
         proc: Procfs,
         limits: Limits = DEFAULT,
         device: Callable[[str], str] = lambda uuid: "",
+        still: Callable[[RankKey], float | None] = lambda key: None,
     ) -> None:
-        """`device` says what a GPU does, by its UUID."""
+        """`device` says what a GPU does, by its UUID; `still` for how long a rank has been."""
         self._limits = limits
         self._device = device
+        self._still = still
         self._sampler = Sampler(proc)
         self._windows: dict[int, deque[Sample]] = {}
 
@@ -107,6 +109,7 @@ class Observer:
                 roles[rank.job_id, rank.role],
                 self._limits,
                 device=self._device(rank.gpu),
+                idle=None if rank.record else self._still(rank.key),
                 full=full,
                 at_work=rank.key in at_work,
             )
@@ -158,6 +161,7 @@ def _facts(
     limits: Limits,
     *,
     device: str,
+    idle: float | None,
     full: bool,
     at_work: bool,
 ) -> RankFacts:
@@ -175,9 +179,9 @@ def _facts(
     waited = window[-1].storage_wait_seconds if alive else 0.0
     at_work = at_work or wait_class is WaitClass.COMPUTE
     still = seems_still(wait_class, inside, waited, at_work=at_work)
-    age = max(0.0, now - record.progress) if record and record.progress else None
+    age = max(0.0, now - record.progress) if record and record.progress else idle
     taught = shown.stages.get(stage or "", NOTHING_SHOWN).taught(shown.live)
-    budget = None
+    budget = None if idle is None else limits.bare_seconds
     if record and stage:
         budget = budget_seconds(shown.stages, stage, still=still, ranks=shown.live, limits=limits)
     ran = window[-1].run_seconds - window[0].run_seconds if seconds else 0.0
@@ -210,6 +214,7 @@ def _facts(
         gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
         stages=_stages(record) if record else frozenset(),
         at_work=at_work,
+        unmarked=idle is not None,
         step_age_seconds=max(0.0, now - began) if began is not None else None,
         storage_wait_seconds=waited,
         device=Device(device) if device and alive else None,

@@ -83,6 +83,13 @@ class Verdict:
         return tuple(charge.rank for charge in self.charges)
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether only the kernel can tell whether several ranks without records hang: they stand
+        still for long."""
+        live = self.case.live
+        return self.case.bare and len(live) > 1 and all(rank.overdue for rank in live)
+
+    @property
     def wrong(self) -> bool:
         """Whether somebody should act."""
         return bool(self.evidence)
@@ -316,8 +323,9 @@ class _Job:
         """If nobody is at fault, and everybody that a role waits for waits for that role in turn:
         charge those that have not come to where their peers are. Their peers wait for them by name,
         the others wait through queues that anybody may fill."""
-        if any(case.charges for case in self.cases.values()):
-            return
+        cases = self.cases.values()
+        if self._just_left() or any(one.charges or (one.left and not one.live) for one in cases):
+            return  # whoever has left may be waited for
         for role, charges in late_in_circle(self.cases, shared).items():
             if self.stuck[role]:
                 self.cases[role] = replace(self.cases[role], charges=charges, nobody="")
@@ -400,7 +408,8 @@ class _Job:
         if not self._may_tell_more(role):
             return []
         charges = self.cases[role].charges
-        return [one for one in charges if one.evidence == "awaited" and not one.rank.kernel_waits]
+        early = ("awaited", "waits_unlike")
+        return [one for one in charges if one.evidence in early and not one.rank.kernel_waits]
 
     def _may_tell_more(self, role: str) -> bool:
         """Whether the kernel is being asked about a role that is stalled."""

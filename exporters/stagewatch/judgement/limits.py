@@ -46,8 +46,8 @@ class Limits:
     )
     bare_seconds: float = option(
         300.0,
-        "how long all ranks of a job without stage records must stand still before a rank that has "
-        "gone is named",
+        "how long all ranks of a job without stage records must stand still before a rank that "
+        "stands out is named; agents ask the kernel about them after 300 s",
         flag="--limit-bare-seconds",
     )
     init_seconds: float = option(

@@ -62,12 +62,18 @@ def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
     return (
         any(_is_stuck(one) for verdict in verdicts for one in verdict.charges)
         or any(wait.has_ended for verdict in verdicts for wait in verdict.case.outside)
-        or any(verdict.evidence in _OF_COLLECTIVES for verdict in verdicts)
+        or any(verdict.evidence in _OF_COLLECTIVES and _has_end(verdict) for verdict in verdicts)
         or any(
             verdict.evidence == "group_only" and all(rank.inside for rank in verdict.case.live)
             for verdict in verdicts
         )
     )
+
+
+def _has_end(verdict: Verdict) -> bool:
+    """Whether some are in a collective whose end is known: others may have left theirs long ago."""
+    calls = [call for rank in verdict.case.live for call in rank.inside.values()]
+    return not calls or any(call.op != "unknown" for call in calls)
 
 
 def _is_stuck(charge: Charge) -> bool:

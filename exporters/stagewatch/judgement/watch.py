@@ -11,6 +11,7 @@ from pathlib import Path
 from stagewatch.judgement.from_prometheus import (
     STILL,
     SUMS,
+    UP,
     Asker,
     JobKey,
     Queries,
@@ -32,7 +33,7 @@ from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import matchers
 
 SUMS_SECONDS = 15.0
-"""How old the sums of what stages have shown may be; the rules write them as often."""
+"""How old the sums of what stages have shown may be; the rules write them each 30 s, the quantile each minute."""
 KEPT_MOMENTS = 8
 """Moments of a job that are kept for its case."""
 _STEPS = ((REMEMBERED_SECONDS, 60.0, 15.0), (60.0, 0.0, 5.0))
@@ -161,8 +162,8 @@ class Watch:
 
     def _troubled(self, at: float, among: Collection[JobKey] = ()) -> list[JobKey]:
         """The jobs with a rank that is overdue, dead, stopped, held, or has announced a pause, and
-        those without marks that stand still and lack ranks. The judge asks nothing more about other
-        jobs."""
+        those without marks that stand still, and lack ranks or keep no records. The judge asks
+        nothing more about other jobs."""
         of = chosen(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
@@ -188,22 +189,30 @@ class Watch:
         return sorted(found.intersection(among) if among else found)
 
     def _silent_from_the_start(self, of: str, at: float) -> set[JobKey]:
-        """Jobs without any mark, all of whose ranks stand still, fewer than their world has."""
+        """Jobs without any mark, all of whose ranks stand still, fewer than their world has, or for
+        long and without a record."""
         still, job = f"{STILL}{{{of}}}", "by (cluster, job_id)"
+        bare = self._api.query(
+            f"count {job} ({still}) > 1 unless on (cluster, job_id) {UP}{{{of}}}"
+            f" unless on (cluster, job_id) {still} <= {self._limits.bare_seconds:g}",
+            at,
+        )
         standing = self._api.query(
             f"count {job} ({still}) unless on (cluster, job_id) {SUMS['gaps']}{{{of}}}"
             f" unless on (cluster, job_id) {still} <= {self._limits.still_seconds:g}",
             at,
         )
+        long = {job_key(one.labels) for one in bare}
         if not standing:
-            return set()
+            return long
         here = {job_key(one.labels): one.value for one in standing}
         worlds = f"group by (cluster, job_id, world_size) (rl_rank_info{{{chosen(here)}}})"
         sizes = [
             (job_key(one.labels), one.labels.get("world_size", ""))
             for one in self._api.query(worlds, at)
         ]
-        return {key for key, size in sizes if size.isdecimal() and int(size) > here.get(key, inf)}
+        lacks = {key for key, size in sizes if size.isdecimal() and int(size) > here.get(key, inf)}
+        return long | lacks
 
     def _least_budget(self, role: Role) -> float:
         """Of any stage that the role has been in."""

@@ -185,6 +185,11 @@ MEANING = {
     "circle": ("waits for itself", "wait for each other"),
     "odd_one_out": ("is stopped by a signal", "are stopped by a signal"),
     "stack_differs": ("is in other code than all others", "are in other code than all others"),
+    "stands_alone": (
+        "cannot go on by itself, as the kernel shows",
+        "cannot go on by themselves, as the kernel shows",
+    ),
+    "waits_unlike": ("waits unlike the others", "wait unlike the others"),
     "stage_differs": ("is in a stage of its own", "are in a stage of their own"),
     "role_differs": (
         "makes no progress while all other roles wait",

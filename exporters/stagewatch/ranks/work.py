@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
@@ -71,6 +71,20 @@ _NOTHING = _Done()
 
 
 @dataclass(slots=True)
+class Stillness:
+    """For how long ranks that make no mark have been still, for other collectors."""
+
+    clock: Callable[[], float] = time.monotonic
+    since: Mapping[RankKey, float] = field(default_factory=dict)
+    """When each was last seen to move."""
+
+    def seconds(self, key: RankKey) -> float | None:
+        """`None` of a rank that is not known, or makes marks."""
+        since = self.since.get(key)
+        return None if since is None else self.clock() - since
+
+
+@dataclass(slots=True)
 class _Rank:
     """The known state of one rank."""
 
@@ -94,8 +108,10 @@ class WorkCollector(Collector):
         io: FamilyIo,
         sockets: RankSockets,
         *,
+        stillness: Stillness | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._stillness = stillness or Stillness(clock)
         self._ranks = ranks
         self._io = io
         self._sockets = sockets
@@ -111,6 +127,7 @@ class WorkCollector(Collector):
         connections = self._connections()
         known, self._known = self._known, {}
         out = Samples(denied=look.denied)
+        still: dict[RankKey, float] = {}
         for key, pids in look.families.members.items():
             rank = known.get(key)
             first = rank is None or rank.pid != pids[0]
@@ -125,6 +142,8 @@ class WorkCollector(Collector):
                 rank.alive = now
             if key not in tell and pids[0] in look.by_pid:
                 out.add(STILL, now - rank.alive, *key)
+                still[key] = rank.alive
+        self._stillness.since = still
         return out
 
     def _connections(self) -> dict[RankKey, dict[int, int]]:
