@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.facts import KernelWait, RankFacts
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.limits import Limits, Shown
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.wait_class import WaitClass
@@ -113,7 +113,8 @@ ASKS_IN_VAIN = PARKED | {"kernel_waits": (KernelWait("a receive", process=f"tool
     [
         (HUNG, 60.0),
         (job(4, SPINNING), 60.0),
-        (job(4, inside("world", 220, 8, "unknown")), 180.0),
+        (job(4, PARKED | inside("world", 220, 8, "barrier")), 60.0),
+        (job(4, PARKED | inside("world", 220, 8, "unknown")), 180.0),
         (job(4, PARKED | {"collectives": {}}), 180.0),
         (job(4, ASKS | {"collectives": {}}), 180.0),
         (job(4, ASKS_IN_VAIN | {"collectives": {}}), 60.0),
@@ -122,8 +123,8 @@ ASKS_IN_VAIN = PARKED | {"kernel_waits": (KernelWait("a receive", process=f"tool
 def test_somebody_who_may_be_at_work_unseen_is_given_three_minutes(
     ranks: list[RankFacts], patience: float
 ) -> None:
-    """A rank that is late, all in one collective, all in one that may have ended, all asleep, a tool
-    that is asked, one that has ended."""
+    """A rank that is late, all in one collective, members that miss in one whose end is known or is
+    not, all asleep, a tool that is asked, one that has ended."""
     taught = [dataclasses.replace(rank, gaps=90) for rank in ranks]
     assert course(at(400, taught)).patience_seconds == patience
 
