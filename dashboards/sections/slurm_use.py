@@ -3,8 +3,8 @@
 from stagewatch import dashboards as draw
 
 _OWNER = "job_id, user, account, partition"
-_HOURS = "* 30 / 3600"
-"""From samples to hours: the rules of alerts/jobs.rules.yaml record one each 30 s."""
+_HOURS = "/ 60"
+"""From samples to hours: the rules of alerts/jobs.rules.yaml record one each minute."""
 _GOOD = draw.steps((0.3, draw.AMBER), (0.6, draw.GREEN), base=draw.RED)
 
 

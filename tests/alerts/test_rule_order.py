@@ -24,11 +24,10 @@ LASTING = {
                 "gpu",
                 "gpu_condition",
                 "gpu_lasting",
-                "gpu_links",
                 "logs",
                 "network_links",
                 "network_ranks",
-                "nfs",
+                "mounts",
                 "self",
             ),
             *(
@@ -50,16 +49,15 @@ LASTING = {
         )
         for group in ("gpu", "gpu_condition")
     },
-    ("stalls_unjudged", "stall_sums"): (
-        "the longest pause of a job's life; one more evaluation does not move it"
-    ),
     **{
         (group, "stall_sums"): "which ranks live, of which a new or a lost one counts 15 s later"
         for group in (
             *("checkpoints", "faults", "first_failures", "given_up", "self", "slow_jobs"),
-            *("storage", "uninstrumented"),
+            *("stalls_unjudged", "storage", "uninstrumented"),
         )
     },
+    ("slow_sums", "slow_spread"): "who is compared changes when ranks come or go",
+    ("slow_spread", "slow_sums"): "the deviation, of which the judge reads the mean of ten minutes",
     ("stall_sums", "stalls"): "that a stall has ended is an event of a minute",
     ("stages", "stage_baselines"): (
         "a baseline is made of half an hour, and a restarted rank may wait a minute longer"
@@ -73,9 +71,10 @@ LASTING = {
     ),
     ("gpu", "dcgm"): "a reading of dcgm-exporter under our name is as old as one that was scraped",
     ("gpu_condition", "dcgm"): "likewise",
-    ("gpu_links", "dcgm"): "likewise",
     ("gpu_lasting", "dcgm"): "likewise; its alerts wait ten minutes, or a day",
-    ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
+    ("slurm_lasting", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
+    ("mounts", "storage"): "how full a file system is, of which its alerts wait for five minutes",
+    ("recovery", "goodput"): "that ranks train again is seen 15 s later, for a minute still",
     ("jobs", "dcgm"): "likewise; use of GPUs is added up over hours, of which this shifts seconds",
     **{
         (group, "slurm_jobs"): (
@@ -109,7 +108,7 @@ LASTING = {
     ("slow_jobs", "stalls"): "an hour's mean takes a minute of a stall more or less",
     ("slow_ranks", "slow_sums"): "a role that works has done so for a minute",
     ("goodput", "slow_ranks"): "a slow rank is judged by windows of minutes; likewise",
-    ("goodput", "jobs"): "which GPUs a job has, and their use, may be 30 s old; likewise",
+    ("goodput", "jobs"): "which GPUs a job has, and their use, may be a minute old; likewise",
     ("faults", "ALERTS"): (
         "PageDuringFault is a note that goes out beside any alert of any group, and changes none"
     ),

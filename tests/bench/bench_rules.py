@@ -178,6 +178,7 @@ def exposition(node: int, turn: int) -> str:
     add("rl_newest_step", role, 7 if hung else turn)
     for which in ("shortest", "longest"):
         add(f"rl_progress_age_{which}_seconds", role, age)
+    add("rl_spent_seconds_total", f'{role},stage="",part="data"', RANKS * 0.2 * turn)
     add("rl_checkpoint_completed_age_seconds", role, SCRAPE_SECONDS * (turn % 10))
     for stage in ("idle", "init", *STAGES):
         inside = stage == ("train" if hung else STAGES[turn % len(STAGES)])
@@ -187,6 +188,8 @@ def exposition(node: int, turn: int) -> str:
     for stage in STAGES:
         what = f'{role},stage="{stage}"'
         add("rl_stage_completions", what, turn)
+        for part, seconds in (("work", 5), ("waiting", 1)):
+            add("rl_spent_seconds_total", f'{what},part="{part}"', RANKS * seconds * turn)
         add("rl_stage_completed_ranks", what, RANKS)
         add("rl_stage_completed_age_seconds", what, 0.4)
         add("rl_tokens_total", what, 8e5 * turn)
@@ -219,11 +222,11 @@ def exposition(node: int, turn: int) -> str:
         for phase in ("open", "write", "fsync", "read", "unlink"):
             add("io_canary_seconds", f'mount="/m{mount}",phase="{phase}"', 0.01)
         for op in ("READ", "WRITE", "COMMIT", "GETATTR", "LOOKUP", "other"):
-            for name in ("nfs_operations_total", "nfs_retransmissions_total"):
-                add(name, f'mount="/m{mount}",op="{op}"', turn)
+            add("nfs_operations_total", f'mount="/m{mount}",op="{op}"', turn)
             add("nfs_operation_rtt_seconds_total", f'mount="/m{mount}",op="{op}"', turn * 0.001)
-        for name in ("requests_sent", "replies_received"):
-            add(f"nfs_transport_{name}_total", f'mount="/m{mount}"', 100 * turn)
+        for name in ("transport_requests_sent", "transport_replies_received", "requests"):
+            add(f"nfs_{name}_total", f'mount="/m{mount}"', 100 * turn)
+        add("nfs_retransmissions_total", f'mount="/m{mount}"', 0)
     for port in range(8):
         where = f'device="mlx5_{port}",port="1"'
         add("net_infiniband_state", f'{where},state="active"', 1)

@@ -21,6 +21,7 @@ from stagewatch.core.exposition import Samples
 from stagewatch.ranks.own_work import (
     DATA_WAIT,
     MOMENTS,
+    SPENT,
     STEP_WORK,
     STEP_WORK_SQUARED,
     STEPS,
@@ -135,6 +136,43 @@ def test_waiting_for_a_batch_counts_while_it_lasts_and_is_work_too(
         clock.forward(0.6)
         assert data_wait(client, clock, seen) == pytest.approx(0.4)
     assert own_work(client, clock)["train"] == [1.0, 0.0]
+
+
+def test_a_role_adds_up_what_its_ranks_spend_from_when_the_agent_first_saw_them(
+    clock: Clock, client: Client
+) -> None:
+    seen = OwnWork()
+
+    def spent(*ranks: str) -> dict[tuple[str, str], float]:
+        records = [dataclasses.replace(client.record(), name=rank) for rank in ranks]
+        out = Samples()
+        seen.add(out, records, clock.now / 1e9, lambda *_: True)
+        return {
+            labels[2:]: round(seconds or 0.0, 6)
+            for labels, seconds in out.families.get(SPENT, {}).items()
+            if labels[2] in ("", "train")
+        }
+
+    recorder = _api._recorder
+    assert recorder is not None
+    with stagewatch.stage("eval"):
+        clock.forward(100)
+    with stagewatch.stage("train"):
+        clock.forward(50)
+        assert spent("1") == {("train", "work"): 0, ("train", "waiting"): 0}
+        clock.forward(2)
+        with all_reduce():
+            clock.forward(3)
+            assert spent("1", "2") == {("train", "work"): 2, ("train", "waiting"): 3}
+            clock.forward(1)
+            assert spent("1", "2") == {("train", "work"): 2, ("train", "waiting"): 5}
+        word = recorder.wait_for_batch()
+        clock.forward(4)
+        recorder.got_batch(word)
+    both = {("train", "work"): 10, ("train", "waiting"): 5, ("", "data"): 8}
+    assert spent("1", "2") == both
+    assert spent("2") == both  # what the other one spent stays
+    assert spent() == {}
 
 
 SUMS = STEPS, STEP_WORK, STEP_WORK_SQUARED

@@ -111,10 +111,9 @@ class Jobs:
             self._put("rl_job_info", info, minutes, **who, job_name=name, uid=1000)
         for part, seconds in parts.items():
             kind, _, stage = part.partition("/")
-            metric = {"work": "worked", "waiting": "waited", "data": "data_wait"}[kind]
-            labels = {"stage": stage} if stage else {}
+            labels = {"role": "train", "stage": stage, "part": kind}
             grown = accumulate(map(seconds, minutes))
-            self._put(f"rl_rank_{metric}_seconds_total", grown, minutes, **rank, **labels)
+            self._put("rl_spent_seconds_total", grown, minutes, **who, **labels)
 
     def _put(self, name: str, values: object, minutes: range, **labels: object) -> None:
         text = " ".join(f"{value:.6g}" for value in values)  # type: ignore[attr-defined]

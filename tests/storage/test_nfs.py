@@ -26,6 +26,24 @@ def test_operations_are_shown_one_by_one_and_the_rest_in_other() -> None:
     assert {op for _, op in shown} == {"READ", "WRITE", "COMMIT", "GETATTR", "LOOKUP", "other"}
 
 
+def test_a_mount_shows_the_sums_over_its_operations() -> None:
+    out = NfsCollector(FIXTURES / "mountstats").collect()
+    by_operation = out.families[nfs.OPERATIONS_TOTAL]
+    for (mount,), requests in out.families[nfs.REQUESTS].items():
+        assert requests == sum(n or 0 for (where, _), n in by_operation.items() if where == mount)
+
+
+def test_repeats_are_those_of_all_operations(tmp_path: Path) -> None:
+    path = tmp_path / "mountstats"
+    path.write_text(
+        DEAD.format(sent=1)
+        + "\t        READ: 7 9 0 1 1 1 1 1 0\n\t      FSINFO: 2 3 0 1 1 1 1 1 0\n"
+    )
+    out = NfsCollector(path).collect()
+    assert out.value(nfs.REQUESTS, "/ckpt") == 509
+    assert out.value(nfs.RETRANSMISSIONS, "/ckpt") == 3
+
+
 def test_a_dead_server_shows_as_requests_without_replies(tmp_path: Path) -> None:
     path = tmp_path / "mountstats"
     path.write_text(DEAD.format(sent=509))

@@ -33,7 +33,7 @@ from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import matchers
 
 SUMS_SECONDS = 15.0
-"""How old the sums of what stages have shown may be; the rules write them as often."""
+"""How old the sums of what stages have shown may be; rules write them each 30 s or minute."""
 KEPT_MOMENTS = 8
 """Moments of a job that are kept for its case."""
 _STEPS = ((REMEMBERED_SECONDS, 60.0, 15.0), (60.0, 0.0, 5.0))

@@ -8,7 +8,8 @@ What a rank's training thread spends outside of these waits is its own work.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stagewatch.core.exposition import Samples, counter, gauge
@@ -54,6 +55,13 @@ DEVICE_WAIT = counter(
     "Time that the rank's training thread has waited for its device, as in synchronize() or "
     ".item(), up to now; rl_rank_waited_seconds_total holds it as well.",
     RANK_LABELS,
+)
+SPENT = counter(
+    "rl_spent_seconds_total",
+    "Time that the role's ranks on this node have spent since the agent first saw each, by `part`: "
+    "`work` and `waiting` in each stage but init, eval, checkpoint and cleanup, and of all stages "
+    "what went to `data` and `device`. What ended ranks have spent still counts.",
+    ("job_id", "role", "stage", "part"),
 )
 STEPS = counter(
     "rl_rank_steps_total",
@@ -139,6 +147,8 @@ class OwnWork:
         self._steps: dict[str, StepSums] = {}
         self._shown: dict[str, dict[str, tuple[int, int]]] = {}
         self._waits: dict[str, tuple[int, int]] = {}
+        self._spent: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+        """Nanoseconds by stage and part, of each role."""
 
     def add(self, out: Samples, records: list[RankRecord], now: float, admits: Admits) -> None:
         """Take in the records of all ranks that are there, and forget all others.
@@ -150,6 +160,7 @@ class OwnWork:
         before, self._shown = self._shown, {}
         waits_before, self._waits = self._waits, {}
         steps_before, self._steps = self._steps, {}
+        spent_before, self._spent = self._spent, {}
         moments: defaultdict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
         for record in records:
             old = before.get(record.name, {})
@@ -167,6 +178,13 @@ class OwnWork:
             waits = _waits(record, int(now * 1e9))
             data, device = map(max, waits, waits_before.get(record.name, (0, 0)))
             self._waits[record.name] = data, device
+            role = record.job_id, record.role
+            spent = self._spent.setdefault(role, spent_before.get(role) or Counter())
+            parts = _parts(shown, data, device)
+            spent.update(parts)
+            spent.subtract(
+                _parts(old, *waits_before[record.name]) if record.name in before else parts
+            )
             for metric, waited in ((DATA_WAIT, data), (DEVICE_WAIT, device)):
                 if waited:
                     out.add(metric, waited / 1e9, *rank)
@@ -183,10 +201,29 @@ class OwnWork:
                     out.add(metric, amount, *rank)
             if record.life is Life.ALIVE:
                 moments[record.job_id, record.role].append(steps.moments(int(now * 1e9)))
+        _add_spent(out, self._spent)
         for role, of_ranks in moments.items():
             for name, of_moment in zip(_MOMENTS, zip(*of_ranks, strict=True), strict=True):
                 if any(of_moment):
                     out.add(MOMENTS, sum(of_moment), *role, name)
+
+
+def _parts(
+    stages: Mapping[str, tuple[int, int]], data: int, device: int
+) -> Counter[tuple[str, str]]:
+    """What a rank has spent so far, as `SPENT` has it, in nanoseconds."""
+    parts = Counter({("", "data"): data, ("", "device"): device})
+    for stage in stages.keys() - _OUTSIDE_OF_STEPS:
+        parts[stage, "work"], parts[stage, "waiting"] = stages[stage]
+    return parts
+
+
+def _add_spent(
+    out: Samples, spent: Mapping[tuple[str, str], Mapping[tuple[str, str], int]]
+) -> None:
+    for role, of_role in spent.items():
+        for (stage, part), nanoseconds in of_role.items():
+            out.add(SPENT, nanoseconds / 1e9 if stage or nanoseconds else None, *role, stage, part)
 
 
 def work_and_waiting(record: RankRecord, now: float) -> tuple[float, float]:

@@ -43,7 +43,10 @@ EXECUTE = counter(
     "Whole time of operations: queue, round trip and everything between.",
     _OP,
 )
-RETRANSMISSIONS = counter("nfs_retransmissions_total", "Requests that were retransmitted.", _OP)
+REQUESTS = counter("nfs_requests_total", "Operations of all kinds together.", ("mount",))
+RETRANSMISSIONS = counter(
+    "nfs_retransmissions_total", "Requests that were retransmitted.", ("mount",)
+)
 TIMEOUTS = counter("nfs_timeouts_total", "Major timeouts: all retries of a request failed.", _OP)
 SENDS = counter(
     "nfs_transport_requests_sent_total", "Requests sent, retransmissions included.", ("mount",)
@@ -99,6 +102,9 @@ class NfsCollector(Collector):
                 else:
                     other.add(counters)
             _operation(out, other, name, OTHER)
+            every = mount.operations.values()
+            out.add(REQUESTS, sum(one.operations for one in every), name)
+            out.add(RETRANSMISSIONS, sum(one.retransmissions for one in every), name)
 
 
 def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
@@ -106,7 +112,6 @@ def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
     out.add(BYTES, operation.bytes_sent + operation.bytes_received, mount, op)
     out.add(RTT, operation.rtt_seconds, mount, op)
     out.add(EXECUTE, operation.execute_seconds, mount, op)
-    out.add(RETRANSMISSIONS, operation.retransmissions, mount, op)
     out.add(TIMEOUTS, operation.timeouts, mount, op)
 
 
