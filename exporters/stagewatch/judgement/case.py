@@ -309,8 +309,8 @@ class Case:
 
     @property
     def may_idle(self) -> bool:
-        """Whether all are without marks, no rank is missing, and none without a record stands out or
-        waits for a process that does not go on: they may have nothing to do."""
+        """Whether all are without marks, no rank is missing, and of those without a record none
+        stands out or waits for a process that does not go on: they may have nothing to do."""
         wrong = self.lacks_somebody or (self.bare and (self.charges or self.firm_outside))
         return not wrong and all(rank.tells_nothing for rank in self.live)
 
