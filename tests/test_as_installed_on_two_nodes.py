@@ -21,7 +21,7 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from tests.as_installed import as_user, need_users, start, systemd
-from tests.deploy.engine import need
+from tests.deploy.engine import ROOT, need
 from tests.node_agent import COMMAND, NodeAgent
 from tests.running import clean_environ
 from tests.waiting import wait_for
@@ -72,7 +72,8 @@ class Node:
     @property
     def enter(self) -> tuple[str, ...]:
         """What to put before a command for it to run there."""
-        return ("nsenter", f"--target={self.pid}", "--net", "--pid", "--mount", "--")
+        spaces = ("--net", "--pid", "--mount")
+        return ("nsenter", f"--target={self.pid}", *spaces, f"--wd={ROOT}", "--")
 
     def run(self, *command: str) -> None:
         """Run a command there."""

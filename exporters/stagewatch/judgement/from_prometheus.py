@@ -9,6 +9,7 @@ from typing import Protocol
 
 from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import (
+    ANYBODY,
     Inside,
     KernelWait,
     RankFacts,
@@ -569,7 +570,7 @@ def _kernel_wait(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]
     def process(label: str) -> str:
         name = labels.get(label, "")
         node = homes.get((labels.get("machine", ""), name), labels.get("node", ""))
-        return f"{name} on {node}" if name and node else name
+        return f"{name} on {node}" if name not in ("", ANYBODY) and node else name
 
     return KernelWait(
         labels.get("how", ""),

@@ -271,7 +271,8 @@ class StagesCollector(Collector):
         census = self._ranks.look()
         now = self._boot_clock()
         sums = self._sums(census.records, now)
-        owners: dict[tuple[str, ...], int] = {rank.key: rank.uid for rank in census.ranks}
+        owners: dict[tuple[str, ...], int] = {rank.key[:2]: rank.uid for rank in census.ranks}
+        owners |= {rank.key: rank.uid for rank in census.ranks}
         owners |= {key: totals.uid for key, totals in sums.items()}
         out = self._rations.samples(owners)
         for reason, count in census.skipped.items():
