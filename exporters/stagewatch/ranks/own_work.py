@@ -213,7 +213,7 @@ def _parts(
 ) -> Counter[tuple[str, str]]:
     """What a rank has spent so far, as `SPENT` has it, in nanoseconds."""
     parts = Counter({("", "data"): data, ("", "device"): device})
-    for stage in stages.keys() - _OUTSIDE_OF_STEPS:
+    for stage in sorted(stages.keys() - _OUTSIDE_OF_STEPS):
         parts[stage, "work"], parts[stage, "waiting"] = stages[stage]
     return parts
 
