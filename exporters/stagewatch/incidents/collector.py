@@ -318,9 +318,10 @@ class IncidentsCollector(Collector):
             and (rank.record.lanes or rank.record.unmarked)
             and now - rank.record.progress > QUIET_SECONDS
         }
+        recorded = {rank.job_id for rank in ranks if rank.record is not None}
         still: defaultdict[str, list[float]] = defaultdict(list)
         for rank in ranks:
-            if rank.life is Life.ALIVE and rank.record is None:
+            if rank.life is Life.ALIVE and rank.job_id not in recorded:
                 still[rank.job_id].append(self._still(rank.key) or 0.0)
         quiet |= {job for job, seconds in still.items() if min(seconds) > DEFAULT.bare_seconds}
         return [rank for rank in ranks if rank.job_id in quiet]

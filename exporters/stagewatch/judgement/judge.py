@@ -89,7 +89,8 @@ class Verdict:
         """Whether only the kernel can tell whether several ranks without records hang: they stand
         still for long."""
         live = self.case.live
-        return self.case.bare and len(live) > 1 and all(rank.overdue for rank in live)
+        alone = self.case.bare and not self.of_several
+        return alone and len(live) > 1 and all(rank.overdue for rank in live)
 
     @property
     def wrong(self) -> bool:
