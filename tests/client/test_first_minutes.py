@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -145,5 +146,9 @@ def test_inspect_names_the_rank_the_function_and_the_line(home: Path) -> None:
         finally:
             job.kill()
     last = log.read_text().splitlines()[-1]
-    assert last.startswith("stagewatch: hung for ")
+    # Within the job's patience the interrupt comes first, afterwards the hang.
+    early = re.match(
+        r"stagewatch: stopped by Ctrl-C at step 8, after .+ without progress before: ", last
+    )
+    assert early or last.startswith("stagewatch: hung for "), last
     assert "rank 2" in last
