@@ -327,12 +327,17 @@ class Case:
         return bool(ages) and min(ages) > max(seconds - LATER_SECONDS, STEPLESS_SECONDS)
 
     def retries(self, seconds: float) -> bool:
-        """Whether all make marks of progress, and no step for a minute and about that long."""
-        return self.steps_in_place(seconds) and all(
-            rank.keeps_marking
-            and (rank.step_age_seconds or 0.0) > RETRIES_SECONDS
-            and not (rank.overdue or rank.at_work)
-            for rank in self.live
+        """Whether all make marks of progress, and no step for a minute and about that long, and
+        none is seen to wait for somebody."""
+        return (
+            self.steps_in_place(seconds)
+            and not self.waiting
+            and all(
+                rank.keeps_marking
+                and (rank.step_age_seconds or 0.0) > RETRIES_SECONDS
+                and not (rank.overdue or rank.at_work)
+                for rank in self.live
+            )
         )
 
     @property

@@ -308,18 +308,25 @@ class _Job:
         lead to it alone."""
         if any(case.charges for case in self.cases.values()):
             return False
+        silence = self._silence()
         silent = {
             role: case
             for role, case in self.cases.items()
-            if case.live and all(rank.overdue for rank in case.live)
+            if case.live
+            and (all(rank.overdue for rank in case.live) or case.steps_in_place(silence))
         }
         server = server_of_all(silent, shared)
-        for role, case in self.cases.items():
-            if not (server and self.stuck[role]):
-                continue
-            ask = tuple(wait for wait in case.outside if wait.through == server)
-            nobody = "outsider" if ask else "other_role"
-            self.cases[role] = replace(case, nobody=nobody, outside=ask or case.outside)
+        asks = {
+            role: tuple(wait for wait in case.outside if wait.through == server)
+            for role, case in silent.items()
+        }
+        stuck = {role for role in asks if server and self.stuck[role]}
+        if not any(asks[role] for role in stuck):  # they wait for who asks it again and again
+            asks |= dict.fromkeys(stuck, tuple(wait for waits in asks.values() for wait in waits))
+        for role in stuck:
+            case, mine = self.cases[role], asks[role]
+            nobody = "outsider" if mine else "other_role"
+            self.cases[role] = replace(case, nobody=nobody, outside=mine or case.outside)
         return bool(server)
 
     def _close_circle(self, shared: Mapping[str, Beside]) -> None:
