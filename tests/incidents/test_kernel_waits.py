@@ -195,6 +195,31 @@ def test_a_rank_that_asks_a_server_in_vain_waits_for_it(state: State, told: Kern
     assert found == {asks.key: (told,)}
 
 
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (State.RETRYING, None),
+        (State.SLEEPING, None),
+        (State.UNKNOWN, None),
+        (State.INWARD, KernelWait("a wait for a thread or process of its own")),
+        (State.RUNNING, NOTHING),
+    ],
+)
+def test_a_rank_that_asks_a_server_again_and_again_waits_for_it(
+    state: State, told: KernelWait | None
+) -> None:
+    """And for its other clients, since it may be a queue; unless it does something else."""
+    asks, other, server = (NO_PROCESS + number for number in range(3))
+    ranks = [rank("rollout", 0, asks), rank("rollout", 1, other)]
+    name = f"router (pid {server})"
+    asked = {ranks[0].key: {name: frozenset((asks, other))}}
+    look = looked((asks, state), (other, State.SLEEPING), waits=[])
+    how = "calls that are tried again and again"
+    both = (KernelWait(how, through=name), KernelWait(how, "rollout", 1, through=name))
+    found = kernel_waits(look, ranks, Procfs(), asked=asked)
+    assert found == {ranks[0].key: (told,) if told else both, ranks[1].key: (NOTHING,)}
+
+
 def test_a_rank_waits_for_the_engine_that_the_router_lacks() -> None:
     """The queue that a peer asks lacks nobody."""
     router, asks, reads, broker = (NO_PROCESS + number for number in range(4))

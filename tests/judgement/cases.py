@@ -1378,6 +1378,39 @@ ROLES: dict[str, dict[str, Case]] = {
         ),
         "rollout": well(2, asks("tokenizer (pid 9)") | MARKS | {"step_age_seconds": 412.0}, {}),
     },
+    # The server answers each with an error.
+    "a-role-reads-of-one-that-makes-no-step-as-it-asks-a-server": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {0: reads("rollout", 0) | member(("world", 50, 3)) | BETWEEN},
+            "outsider",
+        ),
+        "rollout": well(
+            1,
+            NO_GROUP
+            | PARKED
+            | MARKS
+            | {"stage": "rollout", "step_age_seconds": 412.0, "kernel_waits": (ASKED,)},
+            {},
+        ),
+    },
+    # It may be a queue that this one has to fill.
+    "a-role-makes-no-step-as-it-asks-a-server-that-one-of-it-does-not": {
+        "train": nobody(2, reads("rollout", 0, 1), {}, "other_role"),
+        "rollout": Case(
+            3,
+            MARKS | {"stage": "rollout", "step_age_seconds": 412.0},
+            {
+                0: asks("buffer (pid 9)", ("rollout", 1), ("rollout", 2)),
+                1: asks("buffer (pid 9)", ("rollout", 0), ("rollout", 2)),
+                2: LATE | SLEEPS,
+            },
+            {2: "awaited_through"},
+            "",
+            False,
+        ),
+    },
     # It hands over weights; the other clients of the server have nothing to do until it has.
     "one-asks-a-server-whose-other-clients-read-of-it": {
         "train": nobody(

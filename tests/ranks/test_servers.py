@@ -11,12 +11,19 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.held_sockets import RankSockets
-from stagewatch.ranks.servers import KEPT_SECONDS, LOOK_SECONDS, USED_SECONDS, Servers
+from stagewatch.ranks.servers import (
+    AGAIN_SECONDS,
+    KEPT_SECONDS,
+    LOOK_SECONDS,
+    USED_SECONDS,
+    Servers,
+)
 from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families
 from tests.ranks.waits.conftest import program  # noqa: F401
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
+from tests.waiting import wait_for
 
 PROC = Path("/proc")
 ENGINE = code("""
@@ -37,6 +44,16 @@ CALLS = code("""
         accepted.append(server.accept())
 """)
 """A rank, or a router."""
+REPEATS = code("""
+    engine = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    engine.sendall(b"?")
+    say("caller")
+    while sys.argv[2] == "again":
+        time.sleep(0.1)
+        engine.sendall(b"?")
+    sleep()
+""")
+"""A rank that asks again and again, or once."""
 
 
 @dataclass
@@ -57,6 +74,10 @@ class Watch:
         self.now += LOOK_SECONDS
         self.sockets.look()
         self._servers.look()
+
+    def asked(self, pid: int, silent: float) -> dict[str, frozenset[int]]:
+        """Whom a process asks again and again."""
+        return dict(self._servers.asked(pid, silent))
 
     def gone(self, pid: int, silent: float = 0.0, late: float = 0.0) -> dict[int, tuple[str, ...]]:
         """The servers of a process that have ended."""
@@ -175,3 +196,43 @@ def test_a_rank_that_serves_others_is_no_server(
     serves.script.kill()
     watch.look()
     assert watch.gone(calls["caller"], silent=20.0) == {}
+
+
+def test_a_server_that_a_rank_asks_again_and_again_is_named_with_all_who_call_it(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    ranks = [program(REPEATS, engine["port"], how)["caller"] for how in ("again", "once")]
+    for number, pid in enumerate(ranks):
+        watch.ranks.add(pid, number)
+    watch.look()
+    again = ranks[0]
+    [(name, callers)] = watch.asked(again, silent=400.0).items()
+    assert name.endswith(f"(pid {engine['engine']})")
+    assert callers == set(ranks)
+    assert not watch.asked(again, silent=AGAIN_SECONDS / 2), "its last step was a moment ago"
+    watch.now += USED_SECONDS + 1.0
+    assert not watch.asked(again, silent=400.0), "it has asked nothing since"
+    watch.look()
+    assert watch.asked(again, silent=400.0)
+    engine.script.kill()
+    watch.look()
+    assert not watch.asked(again, silent=400.0), "it has ended"
+
+
+def test_who_asks_a_server_once_does_not_ask_again_and_again(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    rank = program(REPEATS, engine["port"], "once")["caller"]
+    watch.ranks.add(rank, 0)
+    watch.look()
+    assert watch.asked(rank, silent=400.0), "just now"
+
+    def rests() -> bool:
+        watch.look()
+        return not watch.asked(rank, silent=AGAIN_SECONDS + 1.0)
+
+    wait_for(rests, "a second without a call")

@@ -51,8 +51,6 @@ NO_SERVERS: Mapping[RankKey, Gone] = MappingProxyType({})
 NONE_ASKED: Mapping[RankKey, Repeated] = MappingProxyType({})
 _BUSY = (State.RUNNING, State.STOPPED, State.STORAGE, State.GONE, State.ZOMBIE)
 """A process that calls nobody."""
-_PAUSING = (State.RETRYING, State.WAITING)
-"""A process that sleeps for a short time, or waits for events."""
 _STUCK = (State.INWARD, State.STORAGE)
 """A process that does not go on by itself.  One that sleeps may be about to look again."""
 
@@ -204,7 +202,7 @@ class _Job:
         """The waits of a rank that asks servers again and again, and waits for nobody else; as a
         server may be a queue, also for the ranks that call it."""
         process = self._waiting.processes.get(pid)
-        if pid != rank.pid or process is None or process.state not in _PAUSING:
+        if pid != rank.pid or process is None or process.state in (*_BUSY, State.INWARD):
             return []
         found = []
         for name, callers in self._asked.get(rank.key, {}).items():
