@@ -129,6 +129,28 @@ def test_a_server_without_clients_waits_for_whoever_asks_and_is_not_at_fault(
     assert hung(ranks, told) == []
 
 
+def test_a_helper_that_waits_for_a_signal_is_no_server(
+    program: Start,  # noqa: F811
+    settled: Settled,  # noqa: F811
+) -> None:
+    """As a compiler's helper does, or a child that was stopped: its rank does not go on."""
+    running = program(WAITS_FOR_A_SIGNAL)
+    pid = running["rank"]
+    look = settled(pid, until=lambda look: running["helper"] in look.processes)
+    mine = rank("train", 0, pid)
+    assert kernel_waits(look, [mine], Procfs()) == {
+        mine.key: (KernelWait("a wait for the end of a process"),)
+    }
+
+
+WAITS_FOR_A_SIGNAL = code("""
+    helper = fork(signal.pause)
+    say("helper", helper)
+    say("rank")
+    os.waitpid(helper, 0)
+""")
+
+
 def test_a_server_that_is_no_rank_is_named_by_its_command(
     program: Start,  # noqa: F811
     settled: Settled,  # noqa: F811

@@ -234,7 +234,7 @@ class _Job:
                 if one.accepted and pid in one.owners:
                     address = f"{one.remote} from {one.local}"
                     yield KernelWait(how, address=address, through=name)
-        elif process.state is State.WAITING and self._waits_for_anybody(pid):
+        elif process.state is State.WAITING and pid == rank.pid and self._waits_for_anybody(pid):
             yield KernelWait(_IN[Kind.ACCEPT], process=ANYBODY)
         elif process.state is State.WAITING:  # a server that has not answered
             yield KernelWait(how or "an answer that it owes")

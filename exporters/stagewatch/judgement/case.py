@@ -154,6 +154,11 @@ class Case:
         """Those that have left long enough ago for others to be said to wait for them."""
         return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) > ABSENT_SECONDS)
 
+    @property
+    def lost_with_node(self) -> list[RankFacts]:
+        """Those of them whose node is lost as well."""
+        return [rank for rank in self.absent_long if rank.node_lost]
+
     def absent_numbers(self, most: int) -> tuple[list[int], int]:
         """The numbers of the first unknown ranks, and how many there are, as far as the size of the
         world is known."""

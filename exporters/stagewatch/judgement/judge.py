@@ -169,8 +169,8 @@ class _Job:
             rank.wait_class is WaitClass.STOPPED for rank in case.live
         ):
             return Excuse("suspended")
-        idles = _idles(case) and not any(other.gone for other in self.cases.values())
-        if idles or case.may_idle:
+        lost = any(other.gone or other.lost_with_node for other in self.cases.values())
+        if (_idles(case) and not lost) or case.may_idle:
             return Excuse("idle")
         return self._for_others(role)
 
@@ -564,7 +564,7 @@ def _misses_here(cases: Mapping[str, Case]) -> bool:
 
 def _whoever_left(case: Case, *, missed: bool) -> Case:
     """A role without a live rank, with the ranks at fault that have left."""
-    if lost := [rank for rank in case.absent_long if rank.node_lost]:
+    if lost := case.lost_with_node:
         return replace(case, charges=tuple(Charge(rank, "node_lost") for rank in lost))
     if not missed:
         return case
