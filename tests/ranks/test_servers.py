@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -77,7 +79,7 @@ class Watch:
 
     def asked(self, pid: int, silent: float) -> dict[str, frozenset[int]]:
         """Whom a process asks again and again."""
-        return dict(self._servers.asked(pid, silent))
+        return dict(self._servers.asked({pid: silent})[pid])
 
     def gone(self, pid: int, silent: float = 0.0, late: float = 0.0) -> dict[int, tuple[str, ...]]:
         """The servers of a process that have ended."""
@@ -219,6 +221,55 @@ def test_a_server_that_a_rank_asks_again_and_again_is_named_with_all_who_call_it
     engine.script.kill()
     watch.look()
     assert not watch.asked(again, silent=400.0), "it has ended"
+
+
+DROPS = code("""
+    server = socket.create_server(("127.0.0.1", 0))
+    say("port", server.getsockname()[1])
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    say("engine")
+    kept = [server.accept()]
+    signal.sigwait({signal.SIGUSR1})
+    kept.clear()
+    while True:
+        server.accept()[0].close()
+""")
+"""A server that closes each connection without an answer, once it is told to."""
+RETRIES = code("""
+    address = "127.0.0.1", int(sys.argv[1])
+    engine = socket.create_connection(address)
+    say("caller")
+    engine.recv(1)
+    while True:
+        engine.close()
+        time.sleep(float(sys.argv[2]))
+        engine = socket.create_connection(address)
+        engine.recv(1)
+""")
+
+
+@pytest.mark.parametrize(("pause", "often"), [(0.2, True), (600.0, False)])
+def test_a_server_that_drops_all_connections_is_named_to_who_called_it_before(
+    watch: Watch,
+    program: Start,  # noqa: F811
+    pause: float,
+    *,
+    often: bool,
+) -> None:
+    engine = program(DROPS)
+    rank = program(RETRIES, engine["port"], str(pause))["caller"]
+    watch.ranks.add(rank, 0)
+    watch.look()
+    assert not watch.asked(rank, silent=5.0), "it answers"
+    os.kill(engine["engine"], signal.SIGUSR1)
+
+    def closed() -> int:
+        ends = [one for ended in watch.sockets.ended(AGAIN_SECONDS).values() for one in ended]
+        return sum(one.local_port == engine["port"] for one in ends)
+
+    wait_for(lambda: closed() >= (2 if often else 1), "connections that the server has closed")
+    assert bool(watch.asked(rank, silent=5.0)) == often
+    assert not watch.asked(rank, silent=-USED_SECONDS - 10.0), "its last step came after its call"
 
 
 def test_who_asks_a_server_once_does_not_ask_again_and_again(

@@ -448,14 +448,16 @@ class IncidentsCollector(Collector):
         }
 
     def _servers_asked(self, facts: Iterable[RankFacts]) -> dict[RankKey, Repeated]:
-        """Those that ranks have asked since their last step."""
-        return {
-            (fact.job_id, fact.role, str(fact.rank)): self._servers.asked(
-                fact.pid, fact.step_age_seconds or fact.progress_age_seconds or 0.0
-            )
-            for fact in facts
-            if self._servers is not None and fact.pid
+        """Those that ranks ask again and again."""
+        if self._servers is None:
+            return {}
+        ranks = {fact.pid: fact for fact in facts if fact.pid}
+        ages = {
+            pid: fact.step_age_seconds or fact.progress_age_seconds or 0.0
+            for pid, fact in ranks.items()
         }
+        asked = self._servers.asked(ages)
+        return {(fact.job_id, fact.role, str(fact.rank)): asked[pid] for pid, fact in ranks.items()}
 
     def _note_waits(self, suspected: Collection[str]) -> None:
         """Add the kernel's answer to an incident. If it shows nothing now for a rank that has not

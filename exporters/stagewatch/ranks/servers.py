@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -127,20 +127,32 @@ class Servers:
                     found[caller] += (f"{server.name}{ENDED}",)
         return found
 
-    def asked(self, pid: int, silent: float) -> Repeated:
-        """The servers that run, and that a process has asked lately, well after its last step.
+    def asked(self, silent: Mapping[int, float]) -> Mapping[int, Repeated]:
+        """By process: the servers that run and that it asks again and again.
 
-        `silent`: seconds since that step.
+        `silent`: seconds since each made its last step.  It has sent the server something lately,
+        well after that; or it called the server until then, and connections to it end as soon as
+        they are made, at least two of each that called it within `AGAIN_SECONDS`.
         """
         now = self._clock()
-        since = max(now - silent + AGAIN_SECONDS, now - USED_SECONDS)
-        return {
-            server.name: frozenset(server.callers)
-            for server in self._known.values()
-            if server is not None
-            and server.asked.get(pid, -math.inf) >= since
-            and self._proc.running(server.holders)
-        }
+        began = {pid: now - seconds - USED_SECONDS for pid, seconds in silent.items()}
+        tries = Counter(
+            (namespace, at)
+            for namespace, ended in self._sockets.ended(AGAIN_SECONDS).items()
+            for one in ended
+            for at in (local(one), remote(one))
+        )
+        found: dict[int, dict[str, frozenset[int]]] = {pid: {} for pid in silent}
+        for place, server in self._known.items():
+            if server is None or not self._proc.running(server.holders):
+                continue
+            called = {pid for pid in silent if server.callers.get(pid, -math.inf) >= began[pid]}
+            refused = called if tries[place] >= 2 * len(called) else set()
+            for pid in called:
+                since = max(now - silent[pid] + AGAIN_SECONDS, now - USED_SECONDS)
+                if server.asked.get(pid, -math.inf) >= since or pid in refused:
+                    found[pid][server.name] = frozenset(server.callers)
+        return found
 
     def _look(self, families: Families, now: float) -> None:
         """Find who calls whom now, who of the known servers runs, and what is new."""
