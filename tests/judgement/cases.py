@@ -1365,7 +1365,7 @@ ROLES: dict[str, dict[str, Case]] = {
             {},
             {1: "not_started"},
             "",
-            False,
+            True,
         ),
     },
     # They ask again and again, and a process behind the server that they ask is stopped.

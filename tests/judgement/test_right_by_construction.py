@@ -137,3 +137,11 @@ def test_a_role_does_not_idle_while_ranks_of_another_are_lost_with_their_node() 
     prefill = job(2, lost | {"node_lost": True}, role="prefill")
     of_the_node = {("prefill", rank): "node_lost" for rank in range(2)}
     assert named([*decode, *prefill]) == of_the_node
+
+
+def test_ranks_do_not_idle_before_all_of_their_world_have_begun() -> None:
+    """They have been in `init`, and wait for whoever was never launched, outside of it."""
+    began = LATE | PARKED | {"stage": "idle", "collectives": {}, "stages": frozenset({"init"})}
+    here = began | {"world_size": 6, "step": None, "step_age_seconds": None}
+    assert named(job(5, here)) == {("train", 5): "not_started"}
+    assert named(job(6, here)) == {}

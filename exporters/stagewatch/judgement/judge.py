@@ -594,9 +594,11 @@ def _in_long_stage(live: Ranks) -> Excuse | None:
 
 def _idles(case: Case) -> bool:
     """Whether all are asleep outside of every stage and collective, as between two jobs; not those
-    that count steps and have had no stage: they are always outside."""
+    that count steps and have had no stage: they are always outside; nor those that have begun
+    without some of their world."""
     counts_steps = any(rank.step_age_seconds is not None for rank in case.live)
-    if case.gone_is_fault or (counts_steps and not case.staged):
+    lacks = case.gone_is_fault or case.lacks_starters
+    if lacks or (counts_steps and not case.staged):
         return False
     classes = {rank.wait_class for rank in case.live}
     asleep = WaitClass.PARKED in classes and classes <= {WaitClass.PARKED, WaitClass.UNKNOWN}
