@@ -196,6 +196,7 @@ BETWEEN: Differences = {"stage": "idle"}
 NO_GROUP: Differences = {"collectives": {}, "group_sizes": {}, "inside": {}}
 QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
 ASKED = KernelWait("a receive from a connection", through="vllm serve (pid 7)")
+INWARD = {"kernel_waits": (KernelWait("a wait for a thread or process of its own"),)}
 SLEEPS = NO_GROUP | PARKED | {"kernel_waits": (KernelWait("a sleep"),)}
 """The kernel shows it to wait for nobody."""
 WORLD = inside("world", 220, 8)
@@ -1393,6 +1394,23 @@ ROLES: dict[str, dict[str, Case]] = {
             | MARKS
             | {"stage": "rollout", "step_age_seconds": 412.0, "kernel_waits": (ASKED,)},
             {},
+        ),
+    },
+    # It asks the queue again every two seconds, and makes a mark each time.
+    "one-asks-a-queue-with-marks-while-its-peers-wait-for-it": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {
+                0: asks("broker (pid 9)", ("rollout", 0))
+                | member(("world", 50, 3))
+                | MARKS
+                | {"step_age_seconds": 412.0}
+            },
+            "other_role",
+        ),
+        "rollout": Case(
+            1, LATE | NO_GROUP | PARKED | BETWEEN | INWARD, {}, {0: "awaited_through"}, "", False
         ),
     },
     # It may be a queue that this one has to fill.

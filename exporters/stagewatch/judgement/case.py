@@ -331,6 +331,17 @@ class Case:
         ages = [rank.step_age_seconds or 0.0 for rank in self.live]
         return bool(ages) and min(ages) > max(seconds - LATER_SECONDS, STEPLESS_SECONDS)
 
+    def marks_in_vain(self, seconds: float) -> set[int]:
+        """Places of the ranks that are seen to wait, and make marks but no step for about as long
+        as their peers make neither, as in a loop that asks again and again; `seconds`: how long
+        these have made none, 0 if all go on."""
+        return {
+            at
+            for at, rank in enumerate(self.live)
+            if seconds and at in self.waiting and rank.stepless
+            if (rank.step_age_seconds or 0.0) > seconds - LATER_SECONDS
+        }
+
     def retries(self, seconds: float) -> bool:
         """Whether all make marks of progress, and no step for a minute and about that long, and
         none is seen to wait for somebody."""

@@ -149,12 +149,14 @@ class _Job:
     # ---- Is a role stalled? ---------------------------------------------------------------------
 
     def _stalled(self, role: str) -> bool:
-        """Whether every live rank is overdue, or at fault although it makes marks of progress,
-        without an excuse, while no other role is in a long stage or has announced a pause."""
+        """Whether every live rank is overdue, or makes marks of progress although it is at fault or
+        waits, without an excuse, while no other role is in a long stage or has announced a
+        pause."""
         case = self.cases[role]
+        still = case.holding | case.marks_in_vain(_silence(case.live))
         return (
             bool(case.live)
-            and all(rank.overdue or at in case.holding for at, rank in enumerate(case.live))
+            and all(rank.overdue or at in still for at, rank in enumerate(case.live))
             and not any(rank.expected_seconds for rank in case.live)
             and self.excuses[role] is None
         )
