@@ -1426,7 +1426,7 @@ ROLES: dict[str, dict[str, Case]] = {
             },
             {2: "awaited_through"},
             "",
-            False,
+            True,
         ),
     },
     # It hands over weights; the other clients of the server have nothing to do until it has.
