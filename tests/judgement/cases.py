@@ -1396,6 +1396,11 @@ ROLES: dict[str, dict[str, Case]] = {
             {},
         ),
     },
+    # They try again and again, and were seen at two places of their loop.
+    "one-of-those-that-are-read-of-makes-marks-at-another-place": {
+        "train": nobody(2, reads("rollout", 0, 1, 2), {}, "other_role"),
+        "rollout": well(3, MARKS | NO_GROUP | stands("sleep"), {2: stands("call")}),
+    },
     # It asks the queue again every two seconds, and makes a mark each time.
     "one-asks-a-queue-with-marks-while-its-peers-wait-for-it": {
         "train": nobody(

@@ -367,14 +367,15 @@ def _in_another_stage(live: Sequence[RankFacts], others: Beside) -> set[int]:
 
 
 def _alone(live: Sequence[RankFacts]) -> set[int]:
-    """The one rank, of three at least, that stays in another stack than all the others share."""
+    """The one rank, of three at least, that stays in another stack than all the others share; one
+    that makes marks does not stay."""
     counts = Counter(rank.stack.group for rank in live if rank.stack.group).most_common(1)
     if len(live) < 3 or not counts or counts[0][1] != len(live) - 1:
         return set()
     return {
         place
         for place, rank in enumerate(live)
-        if rank.stack.group not in ("", counts[0][0]) and rank.stack.still
+        if rank.stack.group not in ("", counts[0][0]) and rank.stack.still and rank.overdue
     }
 
 
