@@ -189,6 +189,20 @@ def test_a_job_that_goes_on_after_a_wait_is_not_worth_a_line(
     assert watched.lines == ["a wait"]
 
 
+def test_after_an_interrupt_of_a_long_stage_it_is_told_who_was_in_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stops a job that is silent has not got all of its progress."""
+    calm = Told("rank 1 is in checkpoint, which may take long", wrong=False)
+    monkeypatch.setattr(ranks, "judge", lambda facts: [calm])
+    wait_for(lambda: watched.story() and watched.seen._excused, "a look")
+    for process in watched.processes:
+        process.send_signal(signal.SIGINT)
+    wait_for(watched.ends(f" before the end: {calm.text}"), "the end of a rank")
+    assert re.match(r"stopped by Ctrl-C at step 1, .*, the last .* without", watched.story())
+    assert not watched.lines, "nothing was wrong"
+
+
 @pytest.mark.parametrize(
     ("silent", "told"),
     [(600, "all 3 ranks made progress"), (0, "0 of 3 ranks made progress in the last minute")],

@@ -125,6 +125,9 @@ class Ranks:
         # One thread all the time, since the children that it starts end with it.
         self._judge_thread = threading.Thread(target=self._examine_all, daemon=True)
         self._hang: Hang | None = None
+        self._excused: Hang | None = None
+        """A silence with which nothing is wrong as far as the judge knows, since a stage may take
+        long; told only of a job that its user stops meanwhile."""
         self._moves_since: float | None = None
         self._moving: deque[tuple[float, int, int]] = deque(maxlen=64)
         """When ranks were looked at, Unix time, how many lived, and how many of them had lately
@@ -183,6 +186,8 @@ class Ranks:
             all_ranks = f"all {len(ranks)} ranks" if len(ranks) > 1 else "the rank"
             return f"{all_ranks} ended well after {took}"
         at = self._interrupted_at(status, cause) if status else None
+        if at is not None:
+            hang = hang or self._excused
         if hang and hang.early and at is None and cause and cause.kind < Kind.WAITED:
             hang = None  # which has nothing to do with it
         over = f"ended after {took}{_by(status)}"
@@ -383,6 +388,7 @@ class Ranks:
         """Forget a hang that is over, and say so where somebody may have come to look."""
         now = time.monotonic()
         self._moves_since = now if self._moves_since is None else self._moves_since
+        self._excused = None
         moved, hang = now - self._moves_since, self._hang
         if hang and ((step or 0) > (hang.step or 0) or moved > RECOVERED_SECONDS):
             self._hang = None
@@ -408,18 +414,22 @@ class Ranks:
         facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
         verdicts = in_one_look(judge([*facts, *left]), shown_by(map(rank_of, living)))
         wrong = next((one for one in verdicts if one.wrong), None)
-        if wrong is None or self._closing.is_set() or not self._all_live(living):
+        if not verdicts or self._closing.is_set() or not self._all_live(living):
+            return
+        now = time.time()
+        quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
+        names, step = frozenset(record.name for record in living), _step(living)
+        seen = partial(Hang, progress, now - quiet, now, step=step, living=names)
+        if wrong is None:
+            told = "; ".join(map(sentence, verdicts))
+            self._excused = seen(told, placed=False, early=True)
             return
         told, placed = sentence(wrong), all(rank.stack.group for rank in wrong.culprits)
         if self._hang is not None and self._hang.placed and not placed:
             return  # a rank that is being ended shows its stack no more
-        now = time.time()
-        quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
         if self._hang is None or (self._hang.early and not wrong.early):
             self._tell(told)
-        names = frozenset(record.name for record in living)
-        step, early = _step(living), wrong.early
-        self._hang = Hang(progress, now - quiet, now, told, placed, early, step, names)
+        self._hang = seen(told, placed=placed, early=wrong.early)
 
     def _pause(self, seconds: float) -> None:
         self._closing.wait(seconds)
