@@ -1,10 +1,11 @@
 """False alarms per job-day: days of healthy jobs, looked at by the judge.
 
 Options: --jobs N of each kind, --first N (the number of the first one; a number stands for a life),
---days N of each job, --interval SECONDS between two looks, --kinds NAME,NAME, --workers N.  The
-judge looks at the parts of a job's life in which a rank may be overdue.  An interrupt prints what
-has been replayed so far.  `--file FILE` keeps the jobs that are done, one a line: run again, or
-with other numbers, it goes on from there, and the tables tell of all jobs in the file.
+--days N of each job, --interval SECONDS between two looks, --kinds NAME,NAME, --workers N, --gpus
+(the agents read what GPUs do).  The judge looks at the parts of a job's life in which a rank may be
+overdue.  An interrupt prints what has been replayed so far.  `--file FILE` keeps the jobs that are
+done, one a line: run again, or with other numbers, it goes on from there, and the tables tell of
+all jobs in the file.
 """
 
 from __future__ import annotations
@@ -47,14 +48,16 @@ class Lived:
         return sum(one.what == what for one in self.episodes)
 
 
-def replay(task: Task, days: float, every: int, scratch: str | None = None) -> Lived:
+def replay(
+    task: Task, days: float, every: int, scratch: str | None = None, *, gpus: bool = False
+) -> Lived:
     """One job's days, as the judge sees them."""
     kind, number = task
     name = f"{kind.replace(' ', '-')}-{number}"
     judge = Judge(every)
     alike = not any(part.beat for part in SHAPES[kind].step)
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        job = Job(name, Path(folder), days, judge.see, every=every, alike=alike)
+        job = Job(name, Path(folder), days, judge.see, every=every, alike=alike, gpus=gpus)
         job.live(script(SHAPES[kind], job))
     for episode in judge.episodes:
         episode.reason = job.reason(episode.begin)
@@ -81,6 +84,7 @@ def main(arguments: Iterable[str] = ()) -> None:
     parser.add_argument("--interval", type=int, default=15)
     parser.add_argument("--kinds", default=",".join(SHAPES))
     parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--gpus", action="store_true")
     parser.add_argument("--file", type=Path)
     given = parser.parse_args(list(arguments))
     numbers = range(given.first, given.first + given.jobs)
@@ -96,7 +100,8 @@ def main(arguments: Iterable[str] = ()) -> None:
         tempfile.TemporaryDirectory(prefix="stagewatch-replay-") as scratch,
         multiprocessing.Pool(given.workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool,
     ):
-        one_job = functools.partial(replay, days=given.days, every=given.interval, scratch=scratch)
+        how = {"days": given.days, "every": given.interval, "gpus": given.gpus}
+        one_job = functools.partial(replay, scratch=scratch, **how)
         for done, one in enumerate(pool.imap_unordered(one_job, tasks), 1):
             lived.append(one)
             if file:

@@ -82,9 +82,9 @@ SHAPES = {
         (
             Pause("saves", 15, 0.6, "saves", every=1800, stage="checkpoint"),
             Pause("validates", 60, 0.3, "gpu", every=3600, stage="eval"),
-            Pause("collects garbage", 1, 0.7, "gpu", a_day=100, who="one"),
+            Pause("collects garbage", 1, 0.7, "python", a_day=100, who="one"),
             # NCCL gives up after 7 times 4 s: NCCL_IB_RETRY_CNT, NCCL_IB_TIMEOUT.
-            Pause("a link retransmits", 8, 0.8, "gpu", a_day=6, most=30),
+            Pause("a link retransmits", 8, 0.8, "link", a_day=6, most=30),
         ),
         (LOAD, COMPILE),
         restarts_a_day=7.8,

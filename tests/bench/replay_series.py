@@ -28,8 +28,9 @@ from stagewatch import client
 from stagewatch.client import _api, _lane, _recorder
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.limits import MIN_SECONDS
-from stagewatch.ranks.activity import INFO, WAIT_CLASS
+from stagewatch.ranks.activity import DEVICE, INFO, WAIT_CLASS
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.records import Life, RankRecord, parse
 from stagewatch.ranks.stages import STARTED, StagesCollector
@@ -65,10 +66,14 @@ class Manner:
     channel: str = ""
     work: str = ""
     """By what `rl_rank_at_work` shows the rank, if so."""
+    device: Device = Device.IDLE
+    """What its GPU does."""
 
 
 MANNERS = {
-    "gpu": Manner(),  # launches kernels, or polls the device, or collects garbage
+    "gpu": Manner(device=Device.WORKS),  # launches kernels, or polls the device
+    "link": Manner(device=Device.SPINS),  # polls the device, which waits for its peers
+    "python": Manner(),
     "asleep": Manner("S", 0.01),
     "children": Manner("S", 0.01, work="children"),
     "compiles": Manner(page_faults=5000, work="compute"),
@@ -115,6 +120,8 @@ class Rank:
         self.number, self.id = number, job.id
         self.born = job.now
         self.killed: float | None = None
+        self.met = False
+        """Whether it waits in a collective."""
         self.manners = deque([(job.now, _USUAL)], maxlen=MANNERS_KEPT)
         self.lead = job.ranks[0] if job.alike and number else self
         self._read: tuple[bytes, RankRecord] | None = None
@@ -164,10 +171,12 @@ class Job:
         every: int = 5,
         always: bool = False,
         alike: bool = False,
+        gpus: bool = False,
     ) -> None:
         """`every`: seconds between two looks; `always`: it is looked at all the time, not only
         where a rank may be overdue; `alike`: its ranks make all marks at the same times, so that
-        one of them writes these for all, and how long it waited in collectives."""
+        one of them writes these for all, and how long it waited in collectives; `gpus`: the agent
+        reads what their GPUs do."""
         self.name = name
         self.span = days * DAY
         self.lives = 0
@@ -180,7 +189,7 @@ class Job:
         """Everything that is no ordinary step: from, to, and what it is."""
         self.looks = 0
         self.skipped: dict[str, int] = {}
-        self.alike = alike
+        self.alike, self.gpus = alike, gpus
         self._see, self._every, self._always = see, every, always
         self._longest: dict[str, tuple[float, float]] = {}
         """By stage: the longest gap lately, and when it ended."""
@@ -328,9 +337,11 @@ class Job:
                 rank.opened = client.stage(stage, self.step).__enter__()
         elif act == "meet":
             rank.behave(_USUAL, when)
+            rank.met = True
             rank.call = client.collective("world", op="all_reduce", size=RANKS).__enter__()
         else:
             rank.call.__exit__(None, None, None)
+            rank.met = False
             if stage and leads:
                 rank.opened.__exit__(None, None, None)
             if mark and leads:
@@ -416,6 +427,9 @@ class Job:
             out.add(INFO, 1, *key, rank.number, 1000 + rank.number, "", "", RANKS)
             out.add(STARTED, rank.born, *key)
             out.add(WAIT_CLASS, 1, *key, rank.class_at(now, marked).value)
+            if self.gpus:
+                device = Device.SPINS if rank.met else rank.manners[-1][1].device
+                out.add(DEVICE, 1, *key, device.value)
             work = [manner.work for manner in rank.manners_until(now, WINDOW_SECONDS)]
             for by in {one for one in work if one and work.count(one) > 1}:
                 out.add(AT_WORK, 1, *key, by)

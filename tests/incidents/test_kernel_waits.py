@@ -129,6 +129,28 @@ def test_a_server_without_clients_waits_for_whoever_asks_and_is_not_at_fault(
     assert hung(ranks, told) == []
 
 
+def test_a_helper_that_waits_for_a_signal_is_no_server(
+    program: Start,  # noqa: F811
+    settled: Settled,  # noqa: F811
+) -> None:
+    """As a compiler's helper does, or a child that was stopped: its rank does not go on."""
+    running = program(WAITS_FOR_A_SIGNAL)
+    pid = running["rank"]
+    look = settled(pid, until=lambda look: running["helper"] in look.processes)
+    mine = rank("train", 0, pid)
+    assert kernel_waits(look, [mine], Procfs()) == {
+        mine.key: (KernelWait("a wait for the end of a process"),)
+    }
+
+
+WAITS_FOR_A_SIGNAL = code("""
+    helper = fork(signal.pause)
+    say("helper", helper)
+    say("rank")
+    os.waitpid(helper, 0)
+""")
+
+
 def test_a_server_that_is_no_rank_is_named_by_its_command(
     program: Start,  # noqa: F811
     settled: Settled,  # noqa: F811
@@ -193,6 +215,31 @@ def test_a_rank_that_asks_a_server_in_vain_waits_for_it(state: State, told: Kern
         gone={asks.key: {asks.pid: (ENDED,)}},
     )
     assert found == {asks.key: (told,)}
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (State.RETRYING, None),
+        (State.SLEEPING, None),
+        (State.UNKNOWN, None),
+        (State.INWARD, KernelWait("a wait for a thread or process of its own")),
+        (State.RUNNING, NOTHING),
+    ],
+)
+def test_a_rank_that_asks_a_server_again_and_again_waits_for_it(
+    state: State, told: KernelWait | None
+) -> None:
+    """And for its other clients, since it may be a queue; unless it does something else."""
+    asks, other, server = (NO_PROCESS + number for number in range(3))
+    ranks = [rank("rollout", 0, asks), rank("rollout", 1, other)]
+    name = f"router (pid {server})"
+    asked = {ranks[0].key: {name: frozenset((asks, other))}}
+    look = looked((asks, state), (other, State.SLEEPING), waits=[])
+    how = "calls that are tried again and again"
+    both = (KernelWait(how, through=name), KernelWait(how, "rollout", 1, through=name))
+    found = kernel_waits(look, ranks, Procfs(), asked=asked)
+    assert found == {ranks[0].key: (told,) if told else both, ranks[1].key: (NOTHING,)}
 
 
 def test_a_rank_waits_for_the_engine_that_the_router_lacks() -> None:

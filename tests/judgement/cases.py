@@ -196,6 +196,7 @@ BETWEEN: Differences = {"stage": "idle"}
 NO_GROUP: Differences = {"collectives": {}, "group_sizes": {}, "inside": {}}
 QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
 ASKED = KernelWait("a receive from a connection", through="vllm serve (pid 7)")
+INWARD = {"kernel_waits": (KernelWait("a wait for a thread or process of its own"),)}
 SLEEPS = NO_GROUP | PARKED | {"kernel_waits": (KernelWait("a sleep"),)}
 """The kernel shows it to wait for nobody."""
 WORLD = inside("world", 220, 8)
@@ -1365,7 +1366,7 @@ ROLES: dict[str, dict[str, Case]] = {
             {},
             {1: "not_started"},
             "",
-            False,
+            True,
         ),
     },
     # They ask again and again, and a process behind the server that they ask is stopped.
@@ -1377,6 +1378,56 @@ ROLES: dict[str, dict[str, Case]] = {
             "outsider",
         ),
         "rollout": well(2, asks("tokenizer (pid 9)") | MARKS | {"step_age_seconds": 412.0}, {}),
+    },
+    # The server answers each with an error.
+    "a-role-reads-of-one-that-makes-no-step-as-it-asks-a-server": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {0: reads("rollout", 0) | member(("world", 50, 3)) | BETWEEN},
+            "outsider",
+        ),
+        "rollout": well(
+            1,
+            NO_GROUP
+            | PARKED
+            | MARKS
+            | {"stage": "rollout", "step_age_seconds": 412.0, "kernel_waits": (ASKED,)},
+            {},
+        ),
+    },
+    # It asks the queue again every two seconds, and makes a mark each time.
+    "one-asks-a-queue-with-marks-while-its-peers-wait-for-it": {
+        "train": nobody(
+            3,
+            inside("world", 51, 3, "broadcast"),
+            {
+                0: asks("broker (pid 9)", ("rollout", 0))
+                | member(("world", 50, 3))
+                | MARKS
+                | {"step_age_seconds": 412.0}
+            },
+            "other_role",
+        ),
+        "rollout": Case(
+            1, LATE | NO_GROUP | PARKED | BETWEEN | INWARD, {}, {0: "awaited_through"}, "", False
+        ),
+    },
+    # It may be a queue that this one has to fill.
+    "a-role-makes-no-step-as-it-asks-a-server-that-one-of-it-does-not": {
+        "train": nobody(2, reads("rollout", 0, 1), {}, "other_role"),
+        "rollout": Case(
+            3,
+            MARKS | {"stage": "rollout", "step_age_seconds": 412.0},
+            {
+                0: asks("buffer (pid 9)", ("rollout", 1), ("rollout", 2)),
+                1: asks("buffer (pid 9)", ("rollout", 0), ("rollout", 2)),
+                2: LATE | SLEEPS,
+            },
+            {2: "awaited_through"},
+            "",
+            True,
+        ),
     },
     # It hands over weights; the other clients of the server have nothing to do until it has.
     "one-asks-a-server-whose-other-clients-read-of-it": {

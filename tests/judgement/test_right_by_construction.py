@@ -126,3 +126,22 @@ def test_ranks_that_all_keep_a_core_busy_are_not_said_to_wait_for_one_another() 
     busy = {"progress_age_seconds": 112.0, "wait_class": WaitClass.SPIN, "collectives": {}}
     assert nobody(job(4, busy | {"inside": {}})) == {"group_only"}
     assert named(job(8, SPINNING)) == {}
+
+
+def test_a_role_does_not_idle_while_ranks_of_another_are_lost_with_their_node() -> None:
+    """Between two stages, as it may be for hours where nobody asks it for anything."""
+    idle = LATE | PARKED | {"stage": "idle", "collectives": {}}
+    decode = job(3, idle, role="decode")
+    lost = absent(60.0) | {"world_size": 2, "node": "n3"}
+    assert named([*decode, *job(2, lost, role="prefill")]) == {}
+    prefill = job(2, lost | {"node_lost": True}, role="prefill")
+    of_the_node = {("prefill", rank): "node_lost" for rank in range(2)}
+    assert named([*decode, *prefill]) == of_the_node
+
+
+def test_ranks_do_not_idle_before_all_of_their_world_have_begun() -> None:
+    """They have been in `init`, and wait for whoever was never launched, outside of it."""
+    began = LATE | PARKED | {"stage": "idle", "collectives": {}, "stages": frozenset({"init"})}
+    here = began | {"world_size": 6, "step": None, "step_age_seconds": None}
+    assert named(job(5, here)) == {("train", 5): "not_started"}
+    assert named(job(6, here)) == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,12 +13,19 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.held_sockets import RankSockets
-from stagewatch.ranks.servers import KEPT_SECONDS, LOOK_SECONDS, USED_SECONDS, Servers
+from stagewatch.ranks.servers import (
+    AGAIN_SECONDS,
+    KEPT_SECONDS,
+    LOOK_SECONDS,
+    USED_SECONDS,
+    Servers,
+)
 from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families
 from tests.ranks.waits.conftest import program  # noqa: F401
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
+from tests.waiting import wait_for
 
 PROC = Path("/proc")
 ENGINE = code("""
@@ -37,6 +46,16 @@ CALLS = code("""
         accepted.append(server.accept())
 """)
 """A rank, or a router."""
+REPEATS = code("""
+    engine = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    engine.sendall(b"?")
+    say("caller")
+    while sys.argv[2] == "again":
+        time.sleep(0.1)
+        engine.sendall(b"?")
+    sleep()
+""")
+"""A rank that asks again and again, or once."""
 
 
 @dataclass
@@ -57,6 +76,10 @@ class Watch:
         self.now += LOOK_SECONDS
         self.sockets.look()
         self._servers.look()
+
+    def asked(self, pid: int, silent: float) -> dict[str, frozenset[int]]:
+        """Whom a process asks again and again."""
+        return dict(self._servers.asked({pid: silent})[pid])
 
     def gone(self, pid: int, silent: float = 0.0, late: float = 0.0) -> dict[int, tuple[str, ...]]:
         """The servers of a process that have ended."""
@@ -175,3 +198,92 @@ def test_a_rank_that_serves_others_is_no_server(
     serves.script.kill()
     watch.look()
     assert watch.gone(calls["caller"], silent=20.0) == {}
+
+
+def test_a_server_that_a_rank_asks_again_and_again_is_named_with_all_who_call_it(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    ranks = [program(REPEATS, engine["port"], how)["caller"] for how in ("again", "once")]
+    for number, pid in enumerate(ranks):
+        watch.ranks.add(pid, number)
+    watch.look()
+    again = ranks[0]
+    [(name, callers)] = watch.asked(again, silent=400.0).items()
+    assert name.endswith(f"(pid {engine['engine']})")
+    assert callers == set(ranks)
+    assert not watch.asked(again, silent=AGAIN_SECONDS / 2), "its last step was a moment ago"
+    watch.now += USED_SECONDS + 1.0
+    assert not watch.asked(again, silent=400.0), "it has asked nothing since"
+    watch.look()
+    assert watch.asked(again, silent=400.0)
+    engine.script.kill()
+    watch.look()
+    assert not watch.asked(again, silent=400.0), "it has ended"
+
+
+DROPS = code("""
+    server = socket.create_server(("127.0.0.1", 0))
+    say("port", server.getsockname()[1])
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    say("engine")
+    kept = [server.accept()]
+    signal.sigwait({signal.SIGUSR1})
+    kept.clear()
+    while True:
+        server.accept()[0].close()
+""")
+"""A server that closes each connection without an answer, once it is told to."""
+RETRIES = code("""
+    address = "127.0.0.1", int(sys.argv[1])
+    engine = socket.create_connection(address)
+    say("caller")
+    engine.recv(1)
+    while True:
+        engine.close()
+        time.sleep(float(sys.argv[2]))
+        engine = socket.create_connection(address)
+        engine.recv(1)
+""")
+
+
+@pytest.mark.parametrize(("pause", "often"), [(0.2, True), (600.0, False)])
+def test_a_server_that_drops_all_connections_is_named_to_who_called_it_before(
+    watch: Watch,
+    program: Start,  # noqa: F811
+    pause: float,
+    *,
+    often: bool,
+) -> None:
+    engine = program(DROPS)
+    rank = program(RETRIES, engine["port"], str(pause))["caller"]
+    watch.ranks.add(rank, 0)
+    watch.look()
+    assert not watch.asked(rank, silent=5.0), "it answers"
+    os.kill(engine["engine"], signal.SIGUSR1)
+
+    def closed() -> int:
+        ends = [one for ended in watch.sockets.ended(AGAIN_SECONDS).values() for one in ended]
+        return sum(one.local_port == engine["port"] for one in ends)
+
+    wait_for(lambda: closed() >= (2 if often else 1), "connections that the server has closed")
+    assert bool(watch.asked(rank, silent=5.0)) == often
+    assert not watch.asked(rank, silent=-USED_SECONDS - 10.0), "its last step came after its call"
+
+
+def test_who_asks_a_server_once_does_not_ask_again_and_again(
+    watch: Watch,
+    program: Start,  # noqa: F811
+) -> None:
+    engine = program(ENGINE)
+    rank = program(REPEATS, engine["port"], "once")["caller"]
+    watch.ranks.add(rank, 0)
+    watch.look()
+    assert watch.asked(rank, silent=400.0), "just now"
+
+    def rests() -> bool:
+        watch.look()
+        return not watch.asked(rank, silent=AGAIN_SECONDS + 1.0)
+
+    wait_for(rests, "a second without a call")

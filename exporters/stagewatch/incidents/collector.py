@@ -44,7 +44,7 @@ from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
 from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, by_others, standing
 from stagewatch.ranks.records import Life
-from stagewatch.ranks.servers import Gone, Servers
+from stagewatch.ranks.servers import Gone, Repeated, Servers
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
 from stagewatch.ranks.waits.look import Waits
@@ -184,6 +184,8 @@ class _Question:
     """The answer of Ray."""
     gone: Mapping[RankKey, Gone] = field(default_factory=dict)
     """The servers that its ranks called and that have ended."""
+    servers: Mapping[RankKey, Repeated] = field(default_factory=dict)
+    """Those that its ranks ask again and again."""
 
 
 class IncidentsCollector(Collector):
@@ -431,7 +433,9 @@ class IncidentsCollector(Collector):
                 threads={rank.pid: rank.thread for rank in ranks},
                 connected=[fact.pid for fact in facts if fact.pid and not fact.inside],
             )
-            self._asked = _Question(job_id, ranks, ray, self._servers_gone(facts))
+            self._asked = _Question(
+                job_id, ranks, ray, self._servers_gone(facts), self._servers_asked(facts)
+            )
 
     def _servers_gone(self, facts: Iterable[RankFacts]) -> dict[RankKey, Gone]:
         """Those of ranks that are overdue."""
@@ -443,6 +447,18 @@ class IncidentsCollector(Collector):
             if self._servers is not None and fact.pid and fact.late_seconds is not None
         }
 
+    def _servers_asked(self, facts: Iterable[RankFacts]) -> dict[RankKey, Repeated]:
+        """Those that ranks ask again and again."""
+        if self._servers is None:
+            return {}
+        ranks = {fact.pid: fact for fact in facts if fact.pid}
+        ages = {
+            pid: fact.step_age_seconds or fact.progress_age_seconds or 0.0
+            for pid, fact in ranks.items()
+        }
+        asked = self._servers.asked(ages)
+        return {(fact.job_id, fact.role, str(fact.rank)): asked[pid] for pid, fact in ranks.items()}
+
     def _note_waits(self, suspected: Collection[str]) -> None:
         """Add the kernel's answer to an incident. If it shows nothing now for a rank that has not
         moved, the earlier answer still holds."""
@@ -453,7 +469,9 @@ class IncidentsCollector(Collector):
         self._waits.rest()
         incident = self._latest.get(asked.job_id)
         if incident is not None and asked.job_id in suspected:
-            waits = kernel_waits(waiting, asked.ranks, self._proc, asked.ray, asked.gone)
+            waits = kernel_waits(
+                waiting, asked.ranks, self._proc, asked.ray, asked.gone, asked.servers
+            )
             ends = far_ends(waiting, asked.ranks, self._proc)
             ranks = tuple(
                 replace(

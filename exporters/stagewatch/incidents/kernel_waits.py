@@ -15,7 +15,7 @@ from types import MappingProxyType
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import ANYBODY, KernelWait
 from stagewatch.ranks.model import Rank, RankKey
-from stagewatch.ranks.servers import Gone
+from stagewatch.ranks.servers import Gone, Repeated
 from stagewatch.ranks.waits.ends import waits_of
 from stagewatch.ranks.waits.model import Kind, Mode, State, Wait, Waiting
 from stagewatch.ranks.waits.naming import called
@@ -46,7 +46,9 @@ _OUT = {
     Kind.TCP: "a send to a full connection",
 }
 _IN_VAIN = "a connection that nobody accepts"
+_AGAIN = "calls that are tried again and again"
 NO_SERVERS: Mapping[RankKey, Gone] = MappingProxyType({})
+NONE_ASKED: Mapping[RankKey, Repeated] = MappingProxyType({})
 _BUSY = (State.RUNNING, State.STOPPED, State.STORAGE, State.GONE, State.ZOMBIE)
 """A process that calls nobody."""
 _STUCK = (State.INWARD, State.STORAGE)
@@ -70,14 +72,15 @@ def kernel_waits(
     proc: Procfs,
     ray: Mapping[int, Sequence[Awaited]] | None = None,
     gone: Mapping[RankKey, Gone] = NO_SERVERS,
+    asked: Mapping[RankKey, Repeated] = NONE_ASKED,
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
     """The waits of the ranks that were looked at; in a job that Ray runs, with its tasks.
 
-    `gone` are servers of ranks that have ended.
+    `gone` are servers of ranks that have ended, `asked` those that ranks ask again and again.
     """
     if ray is not None:
         waiting = replace(waiting, waits=tuple(filter(partial(_counts, waiting), waiting.waits)))
-    job = _Job(waiting, ranks, proc, gone)
+    job = _Job(waiting, ranks, proc, gone, asked)
     found = {
         rank.key: job.waits(rank) or (NOTHING,)
         for rank in job.ranks.values()
@@ -92,7 +95,7 @@ def far_ends(
     """Whom a rank of another node waits for that waits for a connection of this node, by the
     connection's address there: the rank that holds it, or what a process that holds it waits for.
     """
-    job = _Job(waiting, ranks, proc, NO_SERVERS)
+    job = _Job(waiting, ranks, proc)
     found: defaultdict[RankKey, tuple[KernelWait, ...]] = defaultdict(tuple)
     for one in waiting.connections if job.ranks else ():
         for pid in one.owners:
@@ -113,12 +116,14 @@ class _Job:
         waiting: Waiting,
         ranks: Iterable[Rank],
         proc: Procfs,
-        gone: Mapping[RankKey, Gone],
+        gone: Mapping[RankKey, Gone] = NO_SERVERS,
+        asked: Mapping[RankKey, Repeated] = NONE_ASKED,
     ) -> None:
         self.ranks = {rank.pid: rank for rank in ranks if rank.pid}
         self._waiting = waiting
         self._proc = proc
         self._gone = gone
+        self._asked = asked
 
     def waits(self, rank: Rank) -> tuple[KernelWait, ...]:
         """Whom a rank waits for, and in which call."""
@@ -142,6 +147,9 @@ class _Job:
             unclear = any(_unclear(wait) for wait in waits)
             if rank and (unclear or not waits) and (ended := self._ended(rank, pid)):
                 found |= {KernelWait(how or _IN_VAIN, process=name): None for name in ended}
+                continue
+            if rank and (unclear or not waits) and (asked := self._repeats(rank, pid)):
+                found |= dict.fromkeys(asked)
                 continue
             if unclear:
                 continue
@@ -190,6 +198,23 @@ class _Job:
         mine = gone.values() if self._owner(pid) is rank else (gone.get(pid, ()),)
         return tuple(name for names in mine for name in names)
 
+    def _repeats(self, rank: Rank, pid: int) -> list[KernelWait]:
+        """The waits of a rank that asks servers again and again, and waits for nobody else; as a
+        server may be a queue, also for the ranks that call it."""
+        process = self._waiting.processes.get(pid)
+        if pid != rank.pid or process is None or process.state in (*_BUSY, State.INWARD):
+            return []
+        found = []
+        for name, callers in self._asked.get(rank.key, {}).items():
+            found.append(KernelWait(_AGAIN, through=name))
+            owners = {owner.key: owner for one in sorted(callers) if (owner := self._owner(one))}
+            found += [
+                KernelWait(_AGAIN, one.role, one.rank, through=name)
+                for one in owners.values()
+                if one is not rank
+            ]
+        return found
+
     def _end(self, rank: Rank | None, pid: int, how: str) -> Iterator[KernelWait]:
         """What is said about a process that waits for nobody; about the rank or a helper of it only
         if it cannot go on."""
@@ -209,7 +234,7 @@ class _Job:
                 if one.accepted and pid in one.owners:
                     address = f"{one.remote} from {one.local}"
                     yield KernelWait(how, address=address, through=name)
-        elif process.state is State.WAITING and self._waits_for_anybody(pid):
+        elif process.state is State.WAITING and pid == rank.pid and self._waits_for_anybody(pid):
             yield KernelWait(_IN[Kind.ACCEPT], process=ANYBODY)
         elif process.state is State.WAITING:  # a server that has not answered
             yield KernelWait(how or "an answer that it owes")

@@ -154,6 +154,11 @@ class Case:
         """Those that have left long enough ago for others to be said to wait for them."""
         return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) > ABSENT_SECONDS)
 
+    @property
+    def lost_with_node(self) -> list[RankFacts]:
+        """Those of them whose node is lost as well."""
+        return [rank for rank in self.absent_long if rank.node_lost]
+
     def absent_numbers(self, most: int) -> tuple[list[int], int]:
         """The numbers of the first unknown ranks, and how many there are, as far as the size of the
         world is known."""
@@ -326,13 +331,29 @@ class Case:
         ages = [rank.step_age_seconds or 0.0 for rank in self.live]
         return bool(ages) and min(ages) > max(seconds - LATER_SECONDS, STEPLESS_SECONDS)
 
+    def marks_in_vain(self, seconds: float) -> set[int]:
+        """Places of the ranks that are seen to wait, and make marks but no step for about as long
+        as their peers make neither, as in a loop that asks again and again; `seconds`: how long
+        these have made none, 0 if all go on."""
+        return {
+            at
+            for at, rank in enumerate(self.live)
+            if seconds and at in self.waiting and rank.stepless
+            if (rank.step_age_seconds or 0.0) > seconds - LATER_SECONDS
+        }
+
     def retries(self, seconds: float) -> bool:
-        """Whether all make marks of progress, and no step for a minute and about that long."""
-        return self.steps_in_place(seconds) and all(
-            rank.keeps_marking
-            and (rank.step_age_seconds or 0.0) > RETRIES_SECONDS
-            and not (rank.overdue or rank.at_work)
-            for rank in self.live
+        """Whether all make marks of progress, and no step for a minute and about that long, and
+        none is seen to wait for somebody."""
+        return (
+            self.steps_in_place(seconds)
+            and not self.waiting
+            and all(
+                rank.keeps_marking
+                and (rank.step_age_seconds or 0.0) > RETRIES_SECONDS
+                and not (rank.overdue or rank.at_work)
+                for rank in self.live
+            )
         )
 
     @property

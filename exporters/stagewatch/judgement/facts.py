@@ -8,7 +8,12 @@ from enum import Enum
 from typing import Any
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.limits import MARKING_SECONDS, MIN_SECONDS, STILL_SECONDS
+from stagewatch.judgement.limits import (
+    MARKING_SECONDS,
+    MIN_SECONDS,
+    STEPLESS_SECONDS,
+    STILL_SECONDS,
+)
 from stagewatch.ranks.nccl.layout import Communicator
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
@@ -191,6 +196,11 @@ class RankFacts:
         """Whether it makes marks again and again: one alone may be the end of what it was in."""
         lately = self.marking_seconds is not None and self.marking_seconds < MARKING_SECONDS
         return self.marks and not lately
+
+    @property
+    def stepless(self) -> bool:
+        """Whether it makes marks again and again, but no step for long."""
+        return self.keeps_marking and (self.step_age_seconds or 0.0) > STEPLESS_SECONDS
 
     @property
     def overdue(self) -> bool:

@@ -93,10 +93,9 @@ def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
     """The ranks whose node is lost; else those that have left while others wait for members of
     their group. If most have left, the ranks that still wait are charged: they have one collective
     too many. If some ranks were never known, those are charged."""
-    absent = case.absent_long
+    absent, lost = case.absent_long, case.lost_with_node
     if not (case.live and any(rank.overdue for rank in case.live)):
         return ()
-    lost = [rank for rank in absent if rank.node_lost]
     if lost and (case.misses or not case.inside_sized):
         return tuple(Charge(rank, "node_lost") for rank in lost)
     if not case.sees_all:

@@ -149,12 +149,14 @@ class _Job:
     # ---- Is a role stalled? ---------------------------------------------------------------------
 
     def _stalled(self, role: str) -> bool:
-        """Whether every live rank is overdue, or at fault although it makes marks of progress,
-        without an excuse, while no other role is in a long stage or has announced a pause."""
+        """Whether every live rank is overdue, or makes marks of progress although it is at fault or
+        waits, without an excuse, while no other role is in a long stage or has announced a
+        pause."""
         case = self.cases[role]
+        still = case.holding | case.marks_in_vain(_silence(case.live))
         return (
             bool(case.live)
-            and all(rank.overdue or at in case.holding for at, rank in enumerate(case.live))
+            and all(rank.overdue or at in still for at, rank in enumerate(case.live))
             and not any(rank.expected_seconds for rank in case.live)
             and self.excuses[role] is None
         )
@@ -169,8 +171,8 @@ class _Job:
             rank.wait_class is WaitClass.STOPPED for rank in case.live
         ):
             return Excuse("suspended")
-        idles = _idles(case) and not any(other.gone for other in self.cases.values())
-        if idles or case.may_idle:
+        lost = any(other.gone or other.lost_with_node for other in self.cases.values())
+        if (_idles(case) and not lost) or case.may_idle:
             return Excuse("idle")
         return self._for_others(role)
 
@@ -308,18 +310,25 @@ class _Job:
         lead to it alone."""
         if any(case.charges for case in self.cases.values()):
             return False
+        silence = self._silence()
         silent = {
             role: case
             for role, case in self.cases.items()
-            if case.live and all(rank.overdue for rank in case.live)
+            if case.live
+            and (all(rank.overdue for rank in case.live) or case.steps_in_place(silence))
         }
         server = server_of_all(silent, shared)
-        for role, case in self.cases.items():
-            if not (server and self.stuck[role]):
-                continue
-            ask = tuple(wait for wait in case.outside if wait.through == server)
-            nobody = "outsider" if ask else "other_role"
-            self.cases[role] = replace(case, nobody=nobody, outside=ask or case.outside)
+        asks = {
+            role: tuple(wait for wait in case.outside if wait.through == server)
+            for role, case in silent.items()
+        }
+        stuck = {role for role in asks if server and self.stuck[role]}
+        if not any(asks[role] for role in stuck):  # they wait for who asks it again and again
+            asks |= dict.fromkeys(stuck, tuple(wait for waits in asks.values() for wait in waits))
+        for role in stuck:
+            case, mine = self.cases[role], asks[role]
+            nobody = "outsider" if mine else "other_role"
+            self.cases[role] = replace(case, nobody=nobody, outside=mine or case.outside)
         return bool(server)
 
     def _close_circle(self, shared: Mapping[str, Beside]) -> None:
@@ -557,7 +566,7 @@ def _misses_here(cases: Mapping[str, Case]) -> bool:
 
 def _whoever_left(case: Case, *, missed: bool) -> Case:
     """A role without a live rank, with the ranks at fault that have left."""
-    if lost := [rank for rank in case.absent_long if rank.node_lost]:
+    if lost := case.lost_with_node:
         return replace(case, charges=tuple(Charge(rank, "node_lost") for rank in lost))
     if not missed:
         return case
@@ -587,9 +596,11 @@ def _in_long_stage(live: Ranks) -> Excuse | None:
 
 def _idles(case: Case) -> bool:
     """Whether all are asleep outside of every stage and collective, as between two jobs; not those
-    that count steps and have had no stage: they are always outside."""
+    that count steps and have had no stage: they are always outside; nor those that have begun
+    without some of their world."""
     counts_steps = any(rank.step_age_seconds is not None for rank in case.live)
-    if case.gone_is_fault or (counts_steps and not case.staged):
+    lacks = case.gone_is_fault or case.lacks_starters
+    if lacks or (counts_steps and not case.staged):
         return False
     classes = {rank.wait_class for rank in case.live}
     asleep = WaitClass.PARKED in classes and classes <= {WaitClass.PARKED, WaitClass.UNKNOWN}

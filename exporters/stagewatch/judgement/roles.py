@@ -109,7 +109,8 @@ def _ask_the_kernel(
 ) -> None:
     """Whom ranks of another role are seen to wait for."""
     for role, rank in everybody:
-        for wait in () if rank.inside or not rank.overdue else rank.kernel_waits:
+        stands = rank.overdue or rank.stepless
+        for wait in rank.kernel_waits if stands and not rank.inside else ():
             if wait.rank is not None and wait.role in found and wait.role != role:
                 theirs = found[wait.role]
                 theirs.awaited[wait.rank] = "", wait.how

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -13,7 +14,14 @@ from stagewatch.core.errors import SourceError
 from stagewatch.host.guarded import Files
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import RankKey
-from stagewatch.ranks.socket_diag import LISTEN, STATES, NamespaceSockets, TcpSocket, dump
+from stagewatch.ranks.socket_diag import (
+    LISTEN,
+    STATES,
+    NamespaceSockets,
+    TcpSocket,
+    dump,
+    ended,
+)
 
 Members = Mapping[RankKey, tuple[int, ...]]
 
@@ -126,12 +134,20 @@ class RankSockets:
         """The sockets wanted, by their inodes, of whatever process, or those of them that listen;
         by network namespace, of those that may be entered."""
         states = (LISTEN,) if listening else STATES
+        return self._in_each(lambda diag: dump(diag, wanted, states=states))
+
+    def ended(self, seconds: float) -> dict[int, list[TcpSocket]]:
+        """The ends of connections that closed first, within so many seconds; likewise."""
+        return self._in_each(lambda diag: ended(diag, seconds))
+
+    def _in_each(
+        self, read: Callable[[socket.socket], list[TcpSocket]]
+    ) -> dict[int, list[TcpSocket]]:
         found = {}
         with self._lock:
             for namespace, pid in self._namespaces().items():
                 try:
-                    diag = self._sockets.get(namespace, pid)
-                    found[namespace] = dump(diag, wanted, states=states)
+                    found[namespace] = read(self._sockets.get(namespace, pid))
                 except SourceError:
                     self._sockets.drop(namespace)
         return found
@@ -173,11 +189,11 @@ class RankSockets:
                 self._sockets.drop(namespace)
                 raise
         self._sockets.keep(namespaces)
-        owners = self._owners.owners([socket.inode for socket in sockets])
+        owners = self._owners.owners([one.inode for one in sockets])
         owned: dict[RankKey, list[TcpSocket]] = {key: [] for key in members}
-        for socket in sockets:
-            if socket.inode in owners:
-                owned[owners[socket.inode]].append(socket)
+        for one in sockets:
+            if one.inode in owners:
+                owned[owners[one.inode]].append(one)
         places = {
             key: self._places[pids[0]] for key, pids in members.items() if pids[0] in self._places
         }

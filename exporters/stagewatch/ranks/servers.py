@@ -3,14 +3,14 @@
 A rank that is refused closes its socket, sleeps and asks again: the kernel shows nothing of whom it
 asks.  So the agent remembers who answered where.  It looks once who listens at an address of this
 node that a rank has called; from then on, whether that process lives, and what it calls itself, as
-a router calls engines.
+a router calls engines.  It also remembers when a rank last asked a server that runs.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -28,6 +28,8 @@ CALLS_SECONDS = 10.0
 """Between looks at what servers call, which takes their descriptors and a dump of sockets."""
 USED_SECONDS = 30.0
 """A rank still wants a server that it was connected to so shortly before its last progress."""
+AGAIN_SECONDS = 10.0
+"""A rank that asks a server so long after its last step asks it again and again."""
 KEPT_SECONDS = 900.0
 """After a process last called a server."""
 BURST_SECONDS = 10.0
@@ -42,6 +44,10 @@ Held = Mapping[int, bytes | None]
 """The inodes of sockets by process."""
 Gone = Mapping[int, tuple[str, ...]]
 """By process: the servers that it called and that have ended."""
+Repeated = Mapping[str, frozenset[int]]
+"""Servers that a process asks again and again, by name: all processes that call them."""
+Calls = defaultdict[Place, dict[int, float]]
+"""The processes that are connected to a server, and when each last sent it something."""
 
 
 @dataclass(slots=True)
@@ -55,6 +61,8 @@ class Server:
     """When one of them was last seen to run."""
     callers: dict[int, float] = field(default_factory=dict)
     """When processes were last seen to be connected to it."""
+    asked: dict[int, float] = field(default_factory=dict)
+    """When these last sent it something."""
 
 
 class Servers:
@@ -119,14 +127,43 @@ class Servers:
                     found[caller] += (f"{server.name}{ENDED}",)
         return found
 
+    def asked(self, silent: Mapping[int, float]) -> Mapping[int, Repeated]:
+        """By process: the servers that run and that it asks again and again.
+
+        `silent`: seconds since each made its last step.  It has sent the server something lately,
+        well after that; or it called the server until then, and connections to it end as soon as
+        they are made, at least two of each that called it within `AGAIN_SECONDS`.
+        """
+        now = self._clock()
+        began = {pid: now - seconds - USED_SECONDS for pid, seconds in silent.items()}
+        tries = Counter(
+            (namespace, at)
+            for namespace, ended in self._sockets.ended(AGAIN_SECONDS).items()
+            for one in ended
+            for at in (local(one), remote(one))
+        )
+        found: dict[int, dict[str, frozenset[int]]] = {pid: {} for pid in silent}
+        for place, server in self._known.items():
+            if server is None or not self._proc.running(server.holders):
+                continue
+            called = {pid for pid in silent if server.callers.get(pid, -math.inf) >= began[pid]}
+            refused = called if tries[place] >= 2 * len(called) else set()
+            for pid in called:
+                since = max(now - silent[pid] + AGAIN_SECONDS, now - USED_SECONDS)
+                if server.asked.get(pid, -math.inf) >= since or pid in refused:
+                    found[pid][server.name] = frozenset(server.callers)
+        return found
+
     def _look(self, families: Families, now: float) -> None:
         """Find who calls whom now, who of the known servers runs, and what is new."""
         look = self._sockets.look(LOOK_SECONDS)
         ranks = {local(one) for mine in look.owned.values() for one in mine}
-        calls: defaultdict[Place, set[int]] = defaultdict(set)
+        calls: Calls = defaultdict(dict)
         for key in look.places.keys() & families.members.keys():
-            for at in _called(look.owned[key], ranks):
-                calls[look.places[key], at].add(families.members[key][0])
+            pid = families.members[key][0]
+            for at, idle in _called(look.owned[key], ranks):
+                mine = calls[look.places[key], at]
+                mine[pid] = max(now - idle, mine.get(pid, 0.0))
         running = {
             place: pids
             for place, server in self._known.items()
@@ -135,14 +172,14 @@ class Servers:
         if now >= self._calls_due:
             self._calls_due = now + CALLS_SECONDS
             held = self._files.read("sockets", set().union(*running.values()))
-            for pid, place in self._called_by(held, ranks):
-                calls[place].add(pid)
+            for pid, place, idle in self._called_by(held, ranks):
+                calls[place][pid] = now - idle
         self._search(calls, running.keys(), ranks, families, now)
         self._remember(calls, running.keys(), now)
 
     def _search(
         self,
-        calls: defaultdict[Place, set[int]],
+        calls: Calls,
         running: Collection[Place],
         ranks: Collection[Address],
         families: Families,
@@ -158,13 +195,13 @@ class Servers:
         while new and len(self._known) < MAX_ADDRESSES:
             pids = self._learn(new, held, tables, families)
             new = set()
-            for pid, place in self._called_by({pid: held[pid] for pid in pids}, ranks):
+            for pid, place, idle in self._called_by({pid: held[pid] for pid in pids}, ranks):
                 new |= {place} - self._known.keys()
-                calls[place].add(pid)
+                calls[place][pid] = now - idle
         self._spent += self._clock() - now
 
     def _remember(
-        self, calls: Mapping[Place, set[int]], running: Collection[Place], now: float
+        self, calls: Mapping[Place, Mapping[int, float]], running: Collection[Place], now: float
     ) -> None:
         """Note who has called whom, and forget callers and servers of long ago."""
         for place, server in list(self._known.items()):
@@ -174,6 +211,8 @@ class Servers:
                 server.callers = {
                     pid: at for pid, at in callers.items() if at >= now - KEPT_SECONDS
                 }
+                asked = server.asked | dict(calls.get(place, {}))
+                server.asked = {pid: at for pid, at in asked.items() if pid in server.callers}
             if place not in calls and not (server and server.callers):
                 del self._known[place]
 
@@ -182,8 +221,11 @@ class Servers:
         sockets = self._sockets.every(listening=True)
         return {namespace: Table(mine) for namespace, mine in sockets.items()}
 
-    def _called_by(self, held: Held, ranks: Collection[Address]) -> Iterator[tuple[int, Place]]:
-        """Whom processes are connected to, given the sockets that they hold."""
+    def _called_by(
+        self, held: Held, ranks: Collection[Address]
+    ) -> Iterator[tuple[int, Place, float]]:
+        """Whom processes are connected to, given the sockets that they hold, and for how many
+        seconds each has sent nothing there."""
         pids = {int(inode): pid for pid, mine in held.items() for inode in (mine or b"").split()}
         for inode in self._accepted & pids.keys():
             del pids[inode]
@@ -196,8 +238,8 @@ class Servers:
                 for one in mine:
                     if one.state != "listen" and one.local_port in listening:
                         self._accepted.add(one.inode)
-                for at in _called(mine, ranks):
-                    yield pid, (namespace, at)
+                for at, idle in _called(mine, ranks):
+                    yield pid, (namespace, at), idle
 
     def _learn(
         self, places: Iterable[Place], held: Held, tables: Mapping[int, Table], families: Families
@@ -225,12 +267,15 @@ class Servers:
         return {pid for place, pids in found.items() if self._known.get(place) for pid in pids}
 
 
-def _called(mine: Collection[TcpSocket], ranks: Collection[Address]) -> Iterator[Address]:
-    """The addresses of this node that a process is connected to, but for those of ranks."""
+def _called(
+    mine: Collection[TcpSocket], ranks: Collection[Address]
+) -> Iterator[tuple[Address, float]]:
+    """The addresses of this node that a process is connected to, but for those of ranks, and for
+    how many seconds it has sent nothing there."""
     listening = {one.local_port for one in mine if one.state == "listen"}
     for one in mine:
         there = remote(one)
         here = is_loopback(there[0]) or there[0] == local(one)[0]
         calls = one.state == "established" and one.local_port not in listening
         if calls and here and there not in ranks:
-            yield there
+            yield there, one.statistics.last_sent if one.statistics else math.inf

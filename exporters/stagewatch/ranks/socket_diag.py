@@ -35,6 +35,7 @@ STATES = {
 }
 """All but TIME_WAIT and SYN_RECV, which belong to no process."""
 LISTEN = 10
+TIME_WAIT, TIME_WAIT_SECONDS = 6, 60.0
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -50,6 +51,9 @@ _MESSAGE = struct.Struct("=BBxxHH16s16s4xQ4xII8x")
 """family, state, local and peer port (big-endian) and address, cookie, receive and send queue"""
 _INODE = struct.Struct("=I")
 _INODE_AT = 68
+_EXPIRES = struct.Struct("=I")
+"""In milliseconds."""
+_EXPIRES_AT = 52
 _ATTRIBUTE = struct.Struct("=HH")
 _TCP_INFO = struct.Struct("=44xI4xI12xI28xI16xQQ16xII")
 """last_data_sent, last_data_recv, rtt, total_retrans, bytes_acked, bytes_received,
@@ -117,15 +121,34 @@ def dump(
     Raises `SourceError` where the kernel refuses; the netlink socket is of no more use then.
     """
     sockets: list[TcpSocket] = []
+    for data, body, end in _sockets(diag, states):
+        [inode] = _INODE.unpack_from(data, body + _INODE_AT)
+        if inode and wanted(inode):
+            sockets.append(_socket(data, body, end, inode))
+    return sockets
+
+
+def ended(diag: socket.socket, seconds: float) -> list[TcpSocket]:
+    """The ends of connections that closed first, within so many seconds; they have no process.
+
+    Raises `SourceError` as `dump` does.
+    """
+    least = (TIME_WAIT_SECONDS - seconds) * 1000
+    return [
+        _socket(data, body, end, 0)
+        for data, body, end in _sockets(diag, (TIME_WAIT,))
+        if _EXPIRES.unpack_from(data, body + _EXPIRES_AT)[0] >= least
+    ]
+
+
+def _sockets(diag: socket.socket, states: Iterable[int]) -> Iterator[tuple[bytes, int, int]]:
+    """The kernel's messages on TCP sockets in these states, v4 and v6."""
+    chosen = sum(1 << state for state in states)
     for family in (socket.AF_INET, socket.AF_INET6):
-        chosen = sum(1 << state for state in states)
         request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), chosen, bytes(48))
         for data, body, end in answers(diag, request):
             if end - body >= _MESSAGE.size:
-                [inode] = _INODE.unpack_from(data, body + _INODE_AT)
-                if inode and wanted(inode):
-                    sockets.append(_socket(data, body, end, inode))
-    return sockets
+                yield data, body, end
 
 
 def answers(diag: socket.socket, request: bytes) -> Iterator[tuple[bytes, int, int]]:
