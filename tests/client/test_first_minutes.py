@@ -148,7 +148,7 @@ def test_inspect_names_the_rank_the_function_and_the_line(home: Path) -> None:
     last = log.read_text().splitlines()[-1]
     # Within the job's patience the interrupt comes first, afterwards the hang.
     early = re.match(
-        r"stagewatch: stopped by Ctrl-C at step 8, after .+ without progress before: ", last
+        r"stagewatch: stopped by Ctrl-C at step 8, after .+, the last .+ without progress; ", last
     )
     assert early or last.startswith("stagewatch: hung for "), last
     assert "rank 2" in last

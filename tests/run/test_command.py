@@ -18,7 +18,7 @@ import pytest
 from stagewatch.client._flight_recorder import PIPE
 from stagewatch.core.processes import Children
 from stagewatch.run.causes import oom_kills
-from stagewatch.run.command import LOADER, RAS, RAS_PORTS, flight_recorder, ras
+from stagewatch.run.command import LOADER, RAS, RAS_PORTS, _teller, flight_recorder, ras
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -244,9 +244,22 @@ sys.exit(3)
     [
         ("pass", r"all 3 ranks ended well after .*"),
         ("raise ValueError('no reward')", r"rank 1 failed .*: ValueError: no reward, in reward .*"),
-        ("os.kill(os.getpid(), 9)", r"rank 1 \(pid \d+\) failed first, .*: killed by SIGKILL .*"),
-        (LEAVES, r"rank 1 ended first, .*: SystemExit: 3, in reward at step 1"),
-        ("os._exit(3)", r"rank 1 \(pid \d+\) failed first, .*: it exited with status 3 in reward"),
+        (
+            "os.kill(os.getpid(), 9)",
+            r"rank 1 \(pid \d+\) failed first, .*: killed by SIGKILL .* in reward at step 1; "
+            r"(a user or a program sent it: the kernel has killed nothing|the kernel has killed) "
+            r"for want of memory.*; after that, 2 ranks failed",
+        ),
+        (
+            LEAVES,
+            r"rank 1 ended first, .*: SystemExit: 3, in reward at step 1; "
+            r"after that, 2 ranks failed",
+        ),
+        (
+            "os._exit(3)",
+            r"rank 1 \(pid \d+\) failed first, .*: it exited with status 3 in reward at step 1; "
+            r"after that, 2 ranks failed",
+        ),
     ],
     ids=["well", "exception", "kill", "leave", "exit"],
 )
@@ -262,7 +275,7 @@ def test_the_end_says_which_rank_failed_first_and_how(
     done = run("sh", "-c", f"ulimit -c 0; {shlex.join(command(script, does))}", environ=environ)
     assert done.returncode == (does != "pass")
     if oom_kills() != before:  # of another test beside this one
-        story = f"(out of memory of the host: )?{story}"
+        story = f"(out of host memory: )?{story}"
     assert re.fullmatch(f"stagewatch: {story}", done.stderr.splitlines()[-1])
 
 
@@ -295,7 +308,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_told_so(
     script.write_text(RANKS)
     does = OUT_OF_MEMORY.format(small_group)
     done = run(*command(script, does), environ={"STAGEWATCH_DIR": str(record_dir)})
-    story = r"out of memory of the host: rank 1 \(pid \d+\) failed first, after .*"
+    story = r"out of host memory: rank 1 \(pid \d+\) failed first, after .*"
     assert re.fullmatch(f"stagewatch: {story}", done.stderr.splitlines()[-1])
 
 
@@ -313,7 +326,7 @@ def test_the_log_tells_of_a_command_that_kept_no_record(tmp_path: Path, record_d
             check=False,
         )
     last = log.read_text().splitlines()[-1]
-    assert last == "  out of memory of a GPU: torch.OutOfMemoryError: CUDA out of memory."
+    assert last == "  out of GPU memory: torch.OutOfMemoryError: CUDA out of memory."
 
 
 def command(script: Path, does: str) -> list[str]:
@@ -351,3 +364,16 @@ def test_pipes_that_killed_ranks_have_left_are_removed() -> None:
     prefix = run(sys.executable, "-S", "-c", leave).stdout.strip()
     assert prefix.startswith("/tmp/stagewatch-fr-")
     assert not Path(f"{prefix}0.pipe").exists()
+
+
+def test_where_to_see_more_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = _teller()
+    for line in ("rank 2 has been parked", "rank 2 holds up the job", "none of its processes\n1"):
+        tell(line)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith("stagewatch: rank 2 has been parked.  stagewatch inspect --evidence")
+    assert others == [
+        "stagewatch: rank 2 holds up the job",
+        "stagewatch: none of its processes",
+        "1",
+    ]

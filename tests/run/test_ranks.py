@@ -17,7 +17,7 @@ from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.ranks.records import Life
-from stagewatch.run import ranks, stillness
+from stagewatch.run import endings, ranks, stillness
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -106,7 +106,10 @@ def test_ranks_that_end_after_a_hang_do_not_hide_where_it_began(watched: Watched
     watched.processes[0].kill()
     watched.processes[0].wait()
     assert watched.story().startswith("hung for ")
-    assert watched.story(status=signal.SIGTERM).endswith("s by SIGTERM: [0, 1, 2]")
+    story = watched.story(status=signal.SIGTERM)
+    assert re.fullmatch(
+        r"hung for .* s, ended after .* s by SIGTERM; .*s before the end: \[0, 1, 2\]", story
+    )
     assert watched.lines == ["[0, 1, 2]"], "it was told once, while it lasted"
 
 
@@ -114,9 +117,11 @@ def test_ranks_that_wait_are_told_before_they_hang_and_again_once_they_do(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
-    wait_for(watched.ends(" without progress before: a wait"), "a wait that may end by itself")
+    wait_for(watched.ends(" before the end: a wait"), "a wait that may end by itself")
     assert watched.lines == ["a wait"]
-    assert watched.story().startswith("the command ended after ")
+    assert re.match(
+        r"the command ended after .* s, the last .* s without progress; .* before", watched.story()
+    )
     monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a hang")])
     wait_for(watched.ends(": a hang"), "a hang")
     assert watched.story().startswith("hung for ")
@@ -127,7 +132,7 @@ def test_an_exception_after_a_wait_is_what_ends_a_command(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
-    wait_for(watched.ends(" without progress before: a wait"), "a wait that may end by itself")
+    wait_for(watched.ends(" before the end: a wait"), "a wait that may end by itself")
     watched.processes[0].send_signal(signal.SIGHUP)
     wait_for(lambda: "rank 0 failed first" in watched.story(), "the exception")
     assert watched.story().endswith("ValueError: no such reward, in train at step 1")
@@ -137,7 +142,7 @@ def test_after_an_interrupt_a_wait_that_may_end_by_itself_is_told_with_it(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
-    wait_for(watched.ends(" without progress before: a wait"), "a wait that may end by itself")
+    wait_for(watched.ends(" before the end: a wait"), "a wait that may end by itself")
     for process in watched.processes:
         process.send_signal(signal.SIGINT)
 
@@ -145,8 +150,57 @@ def test_after_an_interrupt_a_wait_that_may_end_by_itself_is_told_with_it(
         return watched.story().startswith("stopped by Ctrl-C at step 1, after ")
 
     wait_for(stopped, "the end of a rank")
-    assert watched.story().endswith(" without progress before: a wait")
+    assert watched.story().endswith(" before the end: a wait")
     assert watched.seen.interrupted(256)
+
+
+def test_an_interrupt_that_ends_a_launcher_at_once_is_told_though_nobody_saw_its_ranks_end(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Init waits for the children of a launcher that is gone, and then they are no zombies."""
+    monkeypatch.setattr(ranks, "judge", lambda facts: [])
+    monkeypatch.setattr(endings, "_status", lambda *_: None)
+    wait_for(lambda: watched.story() and len(watched.seen._last) == 3, "all three ranks")
+    for process in watched.processes:
+        process.send_signal(signal.SIGINT)
+    for process in watched.processes:
+        process.wait()
+    assert watched.story(status=signal.SIGINT).startswith("stopped by Ctrl-C at step 1, after ")
+    assert watched.seen.interrupted(signal.SIGINT)
+    assert not watched.seen.interrupted(signal.SIGKILL)
+
+
+def test_a_job_that_goes_on_after_a_hang_is_told_so(watched: Watched) -> None:
+    wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
+    watched.processes[0].send_signal(signal.SIGUSR2)
+    wait_for(lambda: watched.story() and len(watched.lines) > 1, "a step")
+    assert re.fullmatch(
+        r"the job goes on, after .* s without progress; stagewatch\.expect\(.*", watched.lines[1]
+    )
+
+
+def test_a_job_that_goes_on_after_a_wait_is_not_worth_a_line(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
+    wait_for(watched.ends(" before the end: a wait"), "a wait that may end by itself")
+    watched.processes[0].send_signal(signal.SIGUSR2)
+    wait_for(watched.ends("no rank has recorded why"), "a step")
+    assert watched.lines == ["a wait"]
+
+
+def test_after_an_interrupt_of_a_long_stage_it_is_told_who_was_in_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stops a job that is silent has not got all of its progress."""
+    calm = Told("rank 1 is in checkpoint, which may take long", wrong=False)
+    monkeypatch.setattr(ranks, "judge", lambda facts: [calm])
+    wait_for(lambda: watched.story() and watched.seen._excused, "a look")
+    for process in watched.processes:
+        process.send_signal(signal.SIGINT)
+    wait_for(watched.ends(f" before the end: {calm.text}"), "the end of a rank")
+    assert re.match(r"stopped by Ctrl-C at step 1, .*, the last .* without", watched.story())
+    assert not watched.lines, "nothing was wrong"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
+from stagewatch.inspect import command
 from stagewatch.inspect.command import LookOptions
 from stagewatch.ranks.stacks import py_spy
 from stagewatch.top.node import NodeSource
@@ -57,6 +58,27 @@ def ranks(python: Python, record_dir: Path) -> Path:
     for rank in started:
         rank.said("there")
     return record_dir
+
+
+def test_jobs_that_are_over_do_not_stand_beside_one_that_runs(
+    ranks: Path, python: Python, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "GRACE_SECONDS", 0.0)
+    past = python(RANK, STAGEWATCH_DIR=str(ranks), JOB="past", RANK="0")
+    past.said("there")
+    past.kill()
+    options = LookOptions(incident_dir=ranks / "none", record_dir=ranks)
+
+    def jobs(job: str) -> set[str]:
+        source = NodeSource(options, job)
+        try:
+            return {row.job_id for row in source.look().rows}
+        finally:
+            source.close()
+
+    now = jobs("")  # with those of whoever else uses this node
+    assert JOB in now and "past" not in now
+    assert jobs("past") == {"past"}, "whoever names it sees it"
 
 
 class Fixed:

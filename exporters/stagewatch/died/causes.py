@@ -41,8 +41,8 @@ class Death(Enum):
 
 
 _WORDS = {
-    Death.GPU_MEMORY: "out of memory of a GPU",
-    Death.HOST_MEMORY: "out of memory of the host",
+    Death.GPU_MEMORY: "out of GPU memory",
+    Death.HOST_MEMORY: "out of host memory",
     Death.COLLECTIVE_TIMEOUT: "a collective timed out",
     Death.GPU: "a GPU or its driver failed",
     Death.NETWORK: "the network, or a peer, was lost",

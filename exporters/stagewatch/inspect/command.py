@@ -164,9 +164,9 @@ def _look(options: InspectOptions, limits: Limits) -> int:
     if shown:
         print("\033[K", end="", file=sys.stderr)
     ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
-    over = set() if options.job else _over(ranks)
-    ended = [_ended(job, [rank for rank in ranks if rank.job_id == job]) for job in sorted(over)]
-    ranks = [rank for rank in ranks if rank.job_id not in over]
+    done = set() if options.job else over(ranks)
+    ended = [_ended(job, [rank for rank in ranks if rank.job_id == job]) for job in sorted(done)]
+    ranks = [rank for rank in ranks if rank.job_id not in done]
     left = left_lately(options.incident_dir, ranks, proc)
     jobs = [verdict.job_id for verdict in judge([*ranks, *left], limits=limits) if verdict.stalled]
     now = time.time()
@@ -206,24 +206,24 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         print(options.nothing(options.job))
     if not options.json:
         print("\n".join([*unrecorded.lines, *ended]), end="\n" if unrecorded.lines or ended else "")
-    _say_unseen(census, record_dir)
+    _say_unseen(census, record_dir, own=bool(ranks) and os.geteuid() != 0)
     if options.job and not ranks and not unrecorded.lines:
         return 1
     return 3 if unrecorded.still or any(verdict.wrong for verdict in verdicts) else 0
 
 
-def _say_unseen(census: Census, record_dir: Path) -> None:
-    """Print what may hide a rank."""
+def _say_unseen(census: Census, record_dir: Path, *, own: bool) -> None:
+    """Print what may hide a rank; `own`: to an ordinary user who sees ranks of their own."""
     for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
     for pid in sorted(census.unread or ()):
         print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
-    if census.denied:
+    if census.denied and not own:
         more = "; root sees them" if os.geteuid() else ""
         print(f"{denied(len(census.denied))}{more}", file=sys.stderr)
 
 
-def _over(ranks: Sequence[RankFacts]) -> set[str]:
+def over(ranks: Sequence[RankFacts]) -> set[str]:
     """The jobs all of whose ranks here ended, and have marked no progress for long."""
     lasting = {
         rank.job_id

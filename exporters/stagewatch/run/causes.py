@@ -62,11 +62,13 @@ def of_rank(
         return None
     number = ending.signal if ending else 0
     stage = f" in {record.open.stage}" if record.open else ""
+    reached = record.training.step if record.training else None
+    step = "" if reached is None else f" at step {reached}"
     return Cause(
         Kind.ASKED if number in _ASKED_TO_END else Kind.OWN,
         ending.time if ending else missed_at,
         f"{name(record)} (pid {record.pid})",
-        f"{ended(ending.status if ending else None)}{stage}",
+        f"{ended(ending.status if ending else None)}{stage}{step}",
         *_death(number),
         record.rank,
         killed=number in FATAL,

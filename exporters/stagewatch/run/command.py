@@ -25,8 +25,9 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from stagewatch.client._flight_recorder import PIPE
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     recorder = flight_recorder(os.environ)
     added = {**nccl(arguments.nccl), **ras(os.environ)}
     environ = environment({**os.environ, **added}, arguments.job) | recorder
-    ranks = Ranks(records, Procfs(), tell=_tell)
+    ranks = Ranks(records, Procfs(), tell=_teller())
     try:
         written = _written()
         status = run_child(command, environ, ranks.look)
@@ -117,10 +118,15 @@ def _logged(since: int) -> Cause | None:
     return replace(found, time=time.time()) if found and found.kind <= Kind.HELPER else None
 
 
-def _tell(hang: str) -> None:
-    """What is wrong, while it lasts: whoever ends the command may leave no time for a last line."""
-    end = "\n" if "\n" in hang else ".  "
-    _say(f"{hang}{end}stagewatch inspect --evidence, in another terminal, shows more")
+def _teller() -> Callable[[str], None]:
+    """Says what is wrong while it lasts, since whoever ends the command may leave no time for a
+    last line; the first time, also where to see more."""
+    hints = iter(["stagewatch inspect --evidence, in another terminal, shows more"])
+
+    def tell(hang: str) -> None:
+        _say(("\n" if "\n" in hang else ".  ").join([hang, *islice(hints, 1)]))
+
+    return tell
 
 
 def _say(line: str) -> None:

@@ -60,6 +60,12 @@ MAX_ANCESTORS = 32
 
 Key = tuple[str, str, int]
 _COMMAND = ("", "command", "0")
+_ANNOUNCE = "stagewatch.expect(SECONDS) in the script announces such a pause"
+_SENDER = {
+    True: "; the kernel has killed for want of memory meanwhile",
+    False: "; a user or a program sent it: the kernel has killed nothing for want of memory",
+    None: "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +100,8 @@ class Ranks:
         taker: StackTaker | None = None,
         kernel_log: Path = KERNEL_LOG,
     ) -> None:
-        """`tell` is called with a line as soon as ranks are seen to wait, and with another once
-        that is a hang."""
+        """`tell` is called with a line as soon as ranks are seen to wait, with another once that is
+        a hang, and with a third when it is over."""
         self._proc = proc
         self._records = records_of_node(directory, proc)
         self._directory = RankDirectory(self._records, fresh_for=0)
@@ -119,6 +125,9 @@ class Ranks:
         # One thread all the time, since the children that it starts end with it.
         self._judge_thread = threading.Thread(target=self._examine_all, daemon=True)
         self._hang: Hang | None = None
+        self._excused: Hang | None = None
+        """A silence with which nothing is wrong as far as the judge knows, since a stage may take
+        long; told only of a job that its user stops meanwhile."""
         self._moves_since: float | None = None
         self._moving: deque[tuple[float, int, int]] = deque(maxlen=64)
         """When ranks were looked at, Unix time, how many lived, and how many of them had lately
@@ -177,18 +186,22 @@ class Ranks:
             all_ranks = f"all {len(ranks)} ranks" if len(ranks) > 1 else "the rank"
             return f"{all_ranks} ended well after {took}"
         at = self._interrupted_at(status, cause) if status else None
+        if at is not None:
+            hang = hang or self._excused
         if hang and hang.early and at is None and cause and cause.kind < Kind.WAITED:
             hang = None  # which has nothing to do with it
-        end = f"the command ended after {took}{_by(status)}"
+        over = f"ended after {took}{_by(status)}"
+        end = f"the command {over}"
         if at is not None:
             step = _step(self._last.values())
             where = "" if step is None else f" at step {step}"
-            end = f"stopped by Ctrl-C{where}, after {took}"
+            end = over = f"stopped by Ctrl-C{where}, after {took}"
         if status and hang and (cause is None or hang.seen_at <= cause.time):
-            silence = duration(now - hang.since)
+            silence, ago = duration(now - hang.since), duration(now - hang.seen_at)
+            how = f"hung for {silence}, {over}"
             if hang.early:
-                return printable(f"{end}; {silence} without progress before: {hang.told}")
-            return printable(f"hung for {silence}, ended after {took}{_by(status)}: {hang.told}")
+                how = f"{end}, the last {silence} without progress"
+            return printable(f"{how}; {ago} before the end: {hang.told}")
         if at is not None:
             return f"{end}{self._went_on(at)}"
         still = self._stillness.lately() if status else None
@@ -203,7 +216,8 @@ class Ranks:
             class_ = cause.death.words if cause.sure or killed else ""
             of = f"{class_}: " if class_ and cause.death is not Death.CODE else ""
             told = f"{of}{cause.whom} {does} first, after {after}: {cause.what}"
-            return printable(f"{told}{killed}{then}")
+            followed = "" if cause is logged else self._followed(cause, status)
+            return printable(f"{told}{_SENDER[killed]}{then}{followed}")
         if not ranks:
             end = self._of_processes(end, status)
             of = f"{logged.death.words}: {logged.what}" if logged and status else ""
@@ -216,15 +230,20 @@ class Ranks:
 
     def _interrupted_at(self, status: int, cause: Cause | None) -> float | None:
         """When the first rank began to end by SIGINT, Unix time, unless another cause came before:
-        launchers send it only for a user."""
+        launchers send it only for a user.
+
+        If the command itself has, ranks whose end nobody saw have too: init waits for the children
+        of a launcher that is gone."""
         offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        itself = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
         at = min(
             (
                 record.closed_at + offset if record.closed_at else ending.time
                 for record in self._last.values()
-                if (ending := self._ending(record, status)) and ending.signal == signal.SIGINT
+                if (ending := self._ending(record, status))
+                and (ending.signal == signal.SIGINT or (itself and ending.status is None))
             ),
-            default=math.inf,
+            default=time.time() if itself and self._last else math.inf,
         )
         own = cause is not None and cause.kind <= Kind.HELPER and cause.time < at - DEATH_SECONDS
         return None if own or at == math.inf else at
@@ -259,14 +278,30 @@ class Ranks:
 
     # ---- What ended it --------------------------------------------------------------------------
 
-    def _cause(self, status: int) -> Cause | None:
+    def _of_ranks(self, status: int) -> list[Cause]:
+        """Why each rank has ended that has."""
         offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        of_ranks = []
-        for name, record in self._last.items():
-            missed_at = self._missed.get(name, time.time())
-            cause = causes.of_rank(record, self._ending(record, status), missed_at, offset)
-            if cause is not None:
-                of_ranks.append(cause)
+        now = time.time()
+        of_ranks = (
+            causes.of_rank(
+                record, self._ending(record, status), self._missed.get(name, now), offset
+            )
+            for name, record in self._last.items()
+        )
+        return [cause for cause in of_ranks if cause is not None]
+
+    def _followed(self, first: Cause, status: int) -> str:
+        """What became of the other ranks."""
+        ends = {_whose(one): one.kind for one in self._of_ranks(status)}
+        kinds = [kind for whose, kind in ends.items() if whose != _whose(first)]
+        stopped = kinds.count(Kind.ASKED)
+        failed = len(kinds) - stopped - kinds.count(Kind.LEFT)
+        counts = [(failed, "failed"), (stopped, "were stopped" if stopped > 1 else "was stopped")]
+        told = [f"{count} rank{'s' * (count > 1)} {did}" for count, did in counts if count]
+        return f"; after that, {' and '.join(told)}" if told else ""
+
+    def _cause(self, status: int) -> Cause | None:
+        of_ranks = self._of_ranks(status)
         pids = {record.pid for record in self._last.values()} | {self._command}
         helpers = [ending for ending in self._endings.seen() if ending.pid not in pids]
         until = min((cause.time for cause in of_ranks), default=time.time())
@@ -278,12 +313,12 @@ class Ranks:
         log.close()
         return found
 
-    def _out_of_memory(self, cause: Cause) -> str:
+    def _out_of_memory(self, cause: Cause) -> bool | None:
+        """Whether the kernel may have sent a SIGKILL; `None` for other ends, and if unknown."""
         now = causes.oom_kills()
         if "SIGKILL" not in cause.what or now is None or self._oom_kills is None:
-            return ""
-        killed = now - self._oom_kills
-        return "; the kernel has killed for want of memory meanwhile" if killed > 0 else ""
+            return None
+        return now > self._oom_kills
 
     # ---- Whether it hangs -----------------------------------------------------------------------
 
@@ -350,13 +385,16 @@ class Ranks:
         )
 
     def _moves(self, step: int | None) -> None:
-        """Forget a hang that is over."""
+        """Forget a hang that is over, and say so where somebody may have come to look."""
         now = time.monotonic()
         self._moves_since = now if self._moves_since is None else self._moves_since
-        if self._hang is not None and (
-            (step or 0) > (self._hang.step or 0) or now - self._moves_since > RECOVERED_SECONDS
-        ):
+        self._excused = None
+        moved, hang = now - self._moves_since, self._hang
+        if hang and ((step or 0) > (hang.step or 0) or moved > RECOVERED_SECONDS):
             self._hang = None
+            if not hang.early:
+                silence = duration(time.time() - moved - hang.since)
+                self._tell(f"the job goes on, after {silence} without progress; {_ANNOUNCE}")
 
     def _examine_all(self) -> None:
         while (asked := self._asked.get()) is not None and not self._closing.is_set():
@@ -376,18 +414,22 @@ class Ranks:
         facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
         verdicts = in_one_look(judge([*facts, *left]), shown_by(map(rank_of, living)))
         wrong = next((one for one in verdicts if one.wrong), None)
-        if wrong is None or self._closing.is_set() or not self._all_live(living):
+        if not verdicts or self._closing.is_set() or not self._all_live(living):
+            return
+        now = time.time()
+        quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
+        names, step = frozenset(record.name for record in living), _step(living)
+        seen = partial(Hang, progress, now - quiet, now, step=step, living=names)
+        if wrong is None:
+            told = "; ".join(map(sentence, verdicts))
+            self._excused = seen(told, placed=False, early=True)
             return
         told, placed = sentence(wrong), all(rank.stack.group for rank in wrong.culprits)
         if self._hang is not None and self._hang.placed and not placed:
             return  # a rank that is being ended shows its stack no more
-        now = time.time()
-        quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
         if self._hang is None or (self._hang.early and not wrong.early):
             self._tell(told)
-        names = frozenset(record.name for record in living)
-        step, early = _step(living), wrong.early
-        self._hang = Hang(progress, now - quiet, now, told, placed, early, step, names)
+        self._hang = seen(told, placed=placed, early=wrong.early)
 
     def _pause(self, seconds: float) -> None:
         self._closing.wait(seconds)
@@ -420,6 +462,11 @@ def _told(endings: Iterable[Ending]) -> list[str]:
     """A line for each of the latest processes that have ended."""
     told = [f"process {one.pid} ({printable(one.command)}): {ended(one.status)}" for one in endings]
     return told[-MAX_ENDINGS:]
+
+
+def _whose(cause: Cause) -> str:
+    """Its rank, of whatever start of the job."""
+    return cause.whom.partition(" (pid ")[0]
 
 
 def _step(records: Iterable[RankRecord]) -> int | None:

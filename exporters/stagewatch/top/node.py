@@ -12,7 +12,7 @@ from dataclasses import replace
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
 from stagewatch.incidents.files import Incident, read, with_evidence
-from stagewatch.inspect.command import LookOptions
+from stagewatch.inspect.command import LookOptions, over
 from stagewatch.inspect.evidence import take, text
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.from_node import Observer, shown_by
@@ -90,6 +90,8 @@ class NodeSource:
         mine = [rank for rank in census.ranks if self._job in ("", rank.job_id)]
         self._observer.look(mine)
         ranks = self._observer.facts(mine, full=census.full)
+        ended = set() if self._job else over(ranks)
+        ranks = [rank for rank in ranks if rank.job_id not in ended] or ranks
         left = left_lately(self._options.incident_dir, ranks, self._proc)
         jobs = [verdict.job_id for verdict in judge([*ranks, *left]) if verdict.stalled]
         ranks = with_evidence(ranks, self._incidents_now(jobs), time.time())
