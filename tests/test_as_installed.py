@@ -92,13 +92,20 @@ with stagewatch.stage("train"):
     peer.recv(1)
 """
 SERVES = """
-import socket
+import signal, socket
+closes = []
+signal.signal(signal.SIGUSR1, lambda *_: closes.append(True))
 server = socket.create_server(("127.0.0.1", 0))
 print(server.getsockname()[1], flush=True)
 accepted, _ = server.accept()
 while asked := accepted.recv(64):
-    accepted.sendall(asked)
+    if not closes:
+        accepted.sendall(asked)
+    else:
+        accepted.close()
+        accepted, _ = server.accept()
 """
+"""Answers; once it gets a signal, it closes every connection instead."""
 ASKS = """
 import socket, sys, time, stagewatch
 at = ("127.0.0.1", int(sys.argv[2]))
@@ -120,7 +127,7 @@ with stagewatch.stage("rollout"):
             step += 1
             time.sleep(0.05)
 """
-"""A rank that asks its server in vain once that has ended."""
+"""A rank that asks its server in vain once that has ended, or answers no more."""
 PEER = """
 import socket, sys, time
 server = socket.create_server(("127.0.0.1", 0), backlog=8)
@@ -224,6 +231,9 @@ class Installed:
     """The job of a rank of another user."""
     server: subprocess.Popen[bytes]
     """Whom it asks."""
+    asks_in_vain: str
+    """Likewise of one whose server is to close every connection."""
+    closes: subprocess.Popen[bytes]
 
     @property
     def keeper(self) -> psutil.Process:
@@ -285,16 +295,18 @@ def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]
     (directory / "incidents").mkdir()
     (directory / "incidents").chmod(0o1777)
     with Children() as children:
-        job = f"asks-{how.name}-{os.getpid()}"
-        server = _with_server(node, children, directory, job)
+        jobs = [f"{asks}-{how.name}-{os.getpid()}" for asks in ("asks", "asks-in-vain")]
+        servers = [_with_server(node, children, directory, job) for job in jobs]
         start(how, agent, children, FIRST_UID + 10 + list(INSTALLATIONS).index(how.name))
-        yield Installed(how, agent, children, job, server)
+        yield Installed(how, agent, children, jobs[0], servers[0], jobs[1], servers[1])
 
 
 def _with_server(
     node: Node, children: Children, directory: Path, job: str
 ) -> subprocess.Popen[bytes]:
     """A rank, and the server of yet another user that it asks."""
+    directory = directory / job
+    directory.mkdir()
     log = directory / "server.log"
     command = as_user(directory / "serves", FIRST_UID + 2, sys.executable, "-c", SERVES)
     server = children.start(command, environ=clean_environ({"HOME": "/"}), log=log)
@@ -342,12 +354,7 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
 
 def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) -> None:
     agent, job = installed.agent, installed.asks
-    wait_for(lambda: agent.value("rl_rank_tcp_connections", job_id=job), "it is connected")
-    soon, name = (
-        time.time() + 3 * LOOK_SECONDS,
-        "stagewatch_collector_last_success_timestamp_seconds",
-    )
-    wait_for(lambda: (agent.value(name, collector="incidents") or 0) > soon, "looks at servers")
+    _wait_until_servers_are_seen(agent, job)
     psutil.Process(installed.server.pid).kill()
 
     def told() -> bool:
@@ -358,6 +365,29 @@ def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) 
         )
 
     wait_for(told, "the server that has ended", limit=90)
+
+
+def test_a_server_of_another_user_that_closes_every_connection_is_named(
+    installed: Installed,
+) -> None:
+    _wait_until_servers_are_seen(installed.agent, installed.asks_in_vain)
+    psutil.Process(installed.closes.pid).send_signal(signal.SIGUSR1)
+
+    def told() -> bool:
+        return any(
+            f"(pid {installed.closes.pid})" in dict(pairs).get("through", "")
+            for name, pairs in installed.agent.series()
+            if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == installed.asks_in_vain
+        )
+
+    wait_for(told, "the server that is asked again and again", limit=120)
+
+
+def _wait_until_servers_are_seen(agent: NodeAgent, job: str) -> None:
+    wait_for(lambda: agent.value("rl_rank_tcp_connections", job_id=job), "it is connected")
+    soon = time.time() + 3 * LOOK_SECONDS
+    name = "stagewatch_collector_last_success_timestamp_seconds"
+    wait_for(lambda: (agent.value(name, collector="incidents") or 0) > soon, "looks at servers")
 
 
 def test_the_debug_server_of_another_users_rank_is_asked(node: Node, installed: Installed) -> None:
