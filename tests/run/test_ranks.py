@@ -189,6 +189,19 @@ def test_a_job_that_goes_on_after_a_wait_is_not_worth_a_line(
     assert watched.lines == ["a wait"]
 
 
+def all_mark(watched: Watched) -> None:
+    """Let all ranks mark progress, as where an interrupt closes their stages."""
+    marked = {record.progress for record in watched.seen._last.values()}
+    for process in watched.processes:
+        process.send_signal(signal.SIGUSR1)
+
+    def moved() -> bool:
+        watched.story()
+        return not marked & {record.progress for record in watched.seen._last.values()}
+
+    wait_for(moved, "marks of all three")
+
+
 def test_after_an_interrupt_of_a_long_stage_it_is_told_who_was_in_it(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +209,7 @@ def test_after_an_interrupt_of_a_long_stage_it_is_told_who_was_in_it(
     calm = Told("rank 1 is in checkpoint, which may take long", wrong=False)
     monkeypatch.setattr(ranks, "judge", lambda facts: [calm])
     wait_for(lambda: watched.story() and watched.seen._excused, "a look")
+    all_mark(watched)
     for process in watched.processes:
         process.send_signal(signal.SIGINT)
     wait_for(watched.ends(f" before the end: {calm.text}"), "the end of a rank")
@@ -222,15 +236,7 @@ def test_after_an_interrupt_it_is_told_who_made_progress_before(
 def test_marks_while_ranks_are_being_ended_do_not_hide_that_they_hung(watched: Watched) -> None:
     """An interrupt closes stages, which are marks of progress."""
     wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
-    marked = {record.progress for record in watched.seen._last.values()}
-    for process in watched.processes:
-        process.send_signal(signal.SIGUSR1)
-
-    def moved() -> bool:
-        watched.story()
-        return not marked & {record.progress for record in watched.seen._last.values()}
-
-    wait_for(moved, "marks of all three")
+    all_mark(watched)
     assert watched.story().startswith("hung for ")
     watched.processes[0].send_signal(signal.SIGUSR2)
     wait_for(watched.ends("no rank has recorded why"), "a step, after which it has not hung")

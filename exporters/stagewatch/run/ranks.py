@@ -388,9 +388,14 @@ class Ranks:
         """Forget a hang that is over, and say so where somebody may have come to look."""
         now = time.monotonic()
         self._moves_since = now if self._moves_since is None else self._moves_since
-        self._excused = None
         moved, hang = now - self._moves_since, self._hang
-        if hang and ((step or 0) > (hang.step or 0) or moved > RECOVERED_SECONDS):
+
+        def over(one: Hang) -> bool:
+            return (step or 0) > (one.step or 0) or moved > RECOVERED_SECONDS
+
+        if self._excused and over(self._excused):
+            self._excused = None
+        if hang and over(hang):
             self._hang = None
             if not hang.early:
                 silence = duration(time.time() - moved - hang.since)
