@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 
 from stagewatch.ranks.waits.look import Waits
@@ -74,5 +75,21 @@ def program(python: Python) -> Iterator[Callable[..., Program]]:
 
     yield start
     for group in started:
+        while members := _members(group):
+            for one in members:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            time.sleep(0.01)
+
+
+def _members(group: int) -> list[psutil.Process]:
+    """The processes of a group, but for multiprocessing's tracker, which ends by itself after it
+    has removed the semaphores that they leave."""
+    found = []
+    for one in psutil.process_iter(["cmdline", "status"]):
         with suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+            ended = one.info["status"] == psutil.STATUS_ZOMBIE
+            tracks = any("resource_tracker" in word for word in one.info["cmdline"] or ())
+            if os.getpgid(one.pid) == group and not (ended or tracks):
+                found.append(one)
+    return found
