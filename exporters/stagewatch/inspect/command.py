@@ -206,19 +206,19 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         print(options.nothing(options.job))
     if not options.json:
         print("\n".join([*unrecorded.lines, *ended]), end="\n" if unrecorded.lines or ended else "")
-    _say_unseen(census, record_dir, own=bool(ranks) and os.geteuid() != 0)
+    _say_unseen(census, record_dir)
     if options.job and not ranks and not unrecorded.lines:
         return 1
     return 3 if unrecorded.still or any(verdict.wrong for verdict in verdicts) else 0
 
 
-def _say_unseen(census: Census, record_dir: Path, *, own: bool) -> None:
-    """Print what may hide a rank; `own`: to an ordinary user who sees ranks of their own."""
+def _say_unseen(census: Census, record_dir: Path) -> None:
+    """Print what may hide a rank."""
     for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
     for pid in sorted(census.unread or ()):
         print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
-    if census.denied and not own:
+    if census.denied:
         more = "; root sees them" if os.geteuid() else ""
         print(f"{denied(len(census.denied))}{more}", file=sys.stderr)
 
