@@ -93,19 +93,20 @@ with stagewatch.stage("train"):
 """
 SERVES = """
 import signal, socket
-closes = []
+closes, refuses = [], []
 signal.signal(signal.SIGUSR1, lambda *_: closes.append(True))
+signal.signal(signal.SIGUSR2, lambda *_: refuses.append(True))
 server = socket.create_server(("127.0.0.1", 0))
 print(server.getsockname()[1], flush=True)
 accepted, _ = server.accept()
 while asked := accepted.recv(64):
     if not closes:
-        accepted.sendall(asked)
+        accepted.sendall(b"no" if refuses else asked)
     else:
         accepted.close()
         accepted, _ = server.accept()
 """
-"""Answers; once it gets a signal, it closes every connection instead."""
+"""Answers; after a signal it closes every connection instead, after another it refuses."""
 ASKS = """
 import socket, sys, time, stagewatch
 at = ("127.0.0.1", int(sys.argv[2]))
@@ -116,13 +117,16 @@ with stagewatch.stage("rollout"):
     while True:
         try:
             server.sendall(b"?")
-            assert server.recv(64)
+            assert (answer := server.recv(64))
         except (OSError, AssertionError):
             server.close()
             time.sleep(1)
             server = socket.socket()
             server.connect_ex(at)
         else:
+            if answer == b"no":
+                time.sleep(1)
+                continue
             stagewatch.heartbeat(step=step)
             step += 1
             time.sleep(0.05)
@@ -231,9 +235,8 @@ class Installed:
     """The job of a rank of another user."""
     server: subprocess.Popen[bytes]
     """Whom it asks."""
-    asks_in_vain: str
-    """Likewise of one whose server is to close every connection."""
-    closes: subprocess.Popen[bytes]
+    in_vain: dict[signal.Signals, tuple[str, subprocess.Popen[bytes]]]
+    """Likewise, by the signal after which the server answers no more as it should."""
 
     @property
     def keeper(self) -> psutil.Process:
@@ -295,10 +298,11 @@ def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]
     (directory / "incidents").mkdir()
     (directory / "incidents").chmod(0o1777)
     with Children() as children:
-        jobs = [f"{asks}-{how.name}-{os.getpid()}" for asks in ("asks", "asks-in-vain")]
-        servers = [_with_server(node, children, directory, job) for job in jobs]
+        jobs = [f"{asks}-{how.name}-{os.getpid()}" for asks in ("asks", "closed", "refused")]
+        asked, *in_vain = [(job, _with_server(node, children, directory, job)) for job in jobs]
         start(how, agent, children, FIRST_UID + 10 + list(INSTALLATIONS).index(how.name))
-        yield Installed(how, agent, children, jobs[0], servers[0], jobs[1], servers[1])
+        by_signal = dict(zip((signal.SIGUSR1, signal.SIGUSR2), in_vain, strict=True))
+        yield Installed(how, agent, children, *asked, by_signal)
 
 
 def _with_server(
@@ -367,17 +371,25 @@ def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) 
     wait_for(told, "the server that has ended", limit=90)
 
 
-def test_a_server_of_another_user_that_closes_every_connection_is_named(
-    installed: Installed,
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(signal.SIGUSR1, id="closes_every_connection"),
+        pytest.param(signal.SIGUSR2, id="refuses"),
+    ],
+)
+def test_a_server_of_another_user_that_is_asked_again_and_again_is_named(
+    installed: Installed, after: signal.Signals
 ) -> None:
-    _wait_until_servers_are_seen(installed.agent, installed.asks_in_vain)
-    psutil.Process(installed.closes.pid).send_signal(signal.SIGUSR1)
+    job, server = installed.in_vain[after]
+    _wait_until_servers_are_seen(installed.agent, job)
+    psutil.Process(server.pid).send_signal(after)
 
     def told() -> bool:
         return any(
-            f"(pid {installed.closes.pid})" in dict(pairs).get("through", "")
+            f"(pid {server.pid})" in dict(pairs).get("through", "")
             for name, pairs in installed.agent.series()
-            if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == installed.asks_in_vain
+            if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == job
         )
 
     wait_for(told, "the server that is asked again and again", limit=120)
