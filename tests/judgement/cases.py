@@ -239,6 +239,8 @@ BARE_STILL = UNTOLD | {
 ASLEEP = {"kernel_waits": (KernelWait(""),)}
 ON_ITSELF = {"kernel_waits": (KernelWait("a wait for a thread or process of its own"),)}
 """As the kernel shows it: sleeps; waits for itself."""
+GPU_IDLE: Differences = {"device": Device.IDLE}
+GPU_SPINS: Differences = {"device": Device.SPINS}
 BARE_LEFT = absent() | {"record": RecordState.NONE}
 CHAIN = {0: sends("recv", 1), 1: member() | IO, 2: sends("recv", 1)}
 """Two wait to receive from the second, which waits for storage."""
@@ -402,6 +404,27 @@ CASES: dict[str, Case] = {
     ),
     "one-without-a-record-waits-unlike-the-others": hang(
         4, BARE_STILL | SPIN, {2: PARKED}, {2: "waits_unlike"}
+    ),
+    "one-without-a-record-stands-while-the-gpus-of-all-others-spin": hang(
+        4, BARE_STILL | ASLEEP | GPU_SPINS, {2: GPU_IDLE}, {2: "not_launched"}
+    ),
+    "two-without-records-stand-while-gpus-spin-and-one-waits-for-the-other": hang(
+        4,
+        BARE_STILL | ASLEEP | GPU_SPINS,
+        {1: GPU_IDLE, 2: GPU_IDLE | {"kernel_waits": (KernelWait("a lock", "train", 1),)}},
+        {1: "awaited"},
+    ),
+    "two-without-records-stand-while-gpus-spin": nobody(
+        4, BARE_STILL | ASLEEP | GPU_SPINS, {1: GPU_IDLE, 2: GPU_IDLE}, "group_only"
+    ),
+    "the-gpus-of-all-without-records-spin": nobody(
+        4, BARE_STILL | ASLEEP | GPU_SPINS, {}, "group_only"
+    ),
+    "gpus-spin-while-all-others-without-records-wait-for-one-server": nobody(
+        4,
+        BARE_STILL | ASLEEP | GPU_IDLE | asks("vllm serve (pid 7)", ("train", 2)),
+        {0: ASLEEP | GPU_SPINS, 2: asks("vllm serve (pid 7)", ("train", 1))},
+        "outsider",
     ),
     "half-without-a-record-wait-unlike-the-others": well(
         4, BARE_STILL | SPIN, {1: PARKED, 2: PARKED}

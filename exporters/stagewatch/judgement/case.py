@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import ANYBODY, BLANK, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.graph import Edge, Kind
 from stagewatch.judgement.limits import (
@@ -27,8 +28,8 @@ WEAK = (
     *("stands_alone", "waits_unlike"),
 )
 """Evidence that a wait for another role may leave as well."""
-_GUESSED = (*WEAK, "role_differs", "stage_behind", "alone")
-"""Evidence of how and where a rank waits, where nobody is seen to wait for it."""
+_GUESSED = (*WEAK, "role_differs", "stage_behind", "alone", "not_launched")
+"""Evidence of how and where a rank waits, where nobody is seen to wait for it in a group."""
 _ALWAYS_GUESSED = ("device_idle", "not_started")
 """Evidence of what others seem to wait for."""
 _ASLEEP = (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
@@ -313,10 +314,17 @@ class Case:
         return bool(self.live) and all(rank.gaps == 0 for rank in self.live)
 
     @property
+    def spins(self) -> bool:
+        """Whether a GPU does, so that a collective has begun."""
+        return any(rank.device is Device.SPINS for rank in self.live)
+
+    @property
     def may_idle(self) -> bool:
-        """Whether all are without marks, no rank is missing, and of those without a record none
-        stands out or waits for a process that does not go on: they may have nothing to do."""
-        wrong = self.lacks_somebody or (self.bare and (self.charges or self.firm_outside))
+        """Whether all are without marks, no rank is missing, no GPU spins, and of those without a
+        record none stands out or waits for a process that does not go on: they may have nothing to
+        do."""
+        wrong = self.lacks_somebody or self.spins
+        wrong |= self.bare and bool(self.charges or self.firm_outside)
         return not wrong and all(rank.tells_nothing for rank in self.live)
 
     @property

@@ -130,7 +130,8 @@ def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
     if graph.outside:
         ranks = all(wait.rank is not None for wait in graph.outside.values())
         return "other_role" if ranks else "outsider"
-    if graph.waits and not graph.together:
+    perhaps = graph.through & graph.below.keys() - graph.waits
+    if graph.waits and not (graph.together or perhaps):
         return "cycle"
     calls = bool(live) and all(rank.call for rank in live)
     return "call" if calls and not (graph.waits or graph.together) else "group_only"
@@ -191,7 +192,7 @@ def _held_up_by(
     rest = graph.through - graph.waits - chosen.keys()
     stuck = not rest and all(live[at].stands_alone for at in chosen)
     named = chosen if len(chosen) == 1 or stuck else {}
-    return {at: ("awaited_through", *where) for at, where in named.items()}
+    return {at: (graph.below.get(at, "awaited_through"), *where) for at, where in named.items()}
 
 
 def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph) -> bool:

@@ -14,6 +14,7 @@ from enum import Enum
 from statistics import median
 from types import MappingProxyType
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.limits import LATER_SECONDS, YOUNGER_SECONDS
 from stagewatch.ranks.wait_class import WaitClass
@@ -29,6 +30,7 @@ _ROOTED |= {"reduce"}
 Where = tuple[str, str]
 """A group, and the operation that most of those inside of it are in."""
 NOBODY: Mapping[int, Where] = MappingProxyType({})
+SPINS = "a kernel that spins on the GPU"
 _LEVELS = 4
 """The most collectives of one group that get edges; the furthest first."""
 
@@ -116,9 +118,10 @@ class Graph:
     """They wait for a rank of another role, for a process that is no rank, or for an address, as
     the kernel shows."""
     through: set[int] = field(default_factory=set)
-    """They are awaited by way of a process alone that others have asked."""
+    """They are awaited by way of a process alone that others have asked, or by GPUs that spin: one
+    of them may be meant."""
     below: dict[int, str] = field(default_factory=dict)
-    """They are awaited as libraries show it alone, with the evidence."""
+    """They are awaited as libraries or GPUs alone show it, with the evidence."""
     edges: list[Edge] = field(default_factory=list)
     """Who waits for whom, for people: nothing is decided by them."""
 
@@ -152,6 +155,7 @@ def draw(
     graph.in_another = _in_another(groups)
     _sends(live, graph)
     _kernel_waits(live, graph)
+    _spinning_devices(live, graph)
     for group in groups:
         for place in sorted(group.one_too_many(graph.waits)):
             graph.mismatched.setdefault(place, group.where)
@@ -585,6 +589,23 @@ def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
             graph.outside |= {place: outside} if outside else {}
             waiter = frozenset((place,))
             graph.edges.append(Edge(waiter, targets, Kind.KERNEL, "", wait.how, None, outside))
+
+
+def _spinning_devices(live: Sequence[RankFacts], graph: Graph) -> None:
+    """Where no program tells of its collectives, a GPU that spins is inside of one, and waits for
+    a GPU that runs no kernel."""
+    if any(rank.collectives for rank in live):
+        return
+    spin = {at for at, rank in enumerate(live) if rank.device is Device.SPINS and rank.overdue}
+    idle = {at for at, rank in enumerate(live) if rank.device is Device.IDLE}
+    if not (spin and idle):
+        return
+    graph.waits |= spin
+    for place in idle - graph.awaited.keys():
+        graph.awaited[place] = "", SPINS
+        graph.below[place] = "not_launched"
+        graph.through.add(place)
+    graph.edges.append(Edge(frozenset(spin), frozenset(idle), Kind.NOT_LAUNCHED, "", SPINS))
 
 
 _ENDS = ("send", "receive", "")
