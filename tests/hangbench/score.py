@@ -248,6 +248,8 @@ def truth_of(played: Played) -> Truth:
             server = shape.servers[server_number(number)]
             return f"{SERVER}{server.name}", number, played.nodes[server.node]
         role, rank, _ = shape.role_of(number, MAX_WORLD)
+        if shape.backend == "bare":  # nobody tells of roles
+            role, rank = "unknown", number
         return role, rank, played.placed.get(number, "")
 
     return Truth(

@@ -239,6 +239,13 @@ BARE_STILL = UNTOLD | {
 ASLEEP = {"kernel_waits": (KernelWait(""),)}
 ON_ITSELF = {"kernel_waits": (KernelWait("a wait for a thread or process of its own"),)}
 """As the kernel shows it: sleeps; waits for itself."""
+IN_A_CALL: Differences = {
+    "stack": Stack("a1", True, "a.py:3", call="all_reduce of torch.distributed", whom="peers")
+}
+FOR_ITS_GPU: Differences = {
+    "stack": Stack("b2", True, "a.py:5", call="torch.cuda.synchronize", whom="device")
+}
+ELSEWHERE: Differences = {"stack": Stack("c3", True, "a.py:7")}
 GPU_IDLE: Differences = {"device": Device.IDLE}
 GPU_SPINS: Differences = {"device": Device.SPINS}
 BARE_LEFT = absent() | {"record": RecordState.NONE}
@@ -425,6 +432,12 @@ CASES: dict[str, Case] = {
         BARE_STILL | ASLEEP | GPU_IDLE | asks("vllm serve (pid 7)", ("train", 2)),
         {0: ASLEEP | GPU_SPINS, 2: asks("vllm serve (pid 7)", ("train", 1))},
         "outsider",
+    ),
+    "one-without-a-record-is-outside-of-the-call-that-all-others-are-in": hang(
+        4, BARE_STILL | ASLEEP | IN_A_CALL, {1: ELSEWHERE}, {1: "not_launched"}
+    ),
+    "one-without-a-record-waits-for-its-gpu-and-may-have-launched-what-the-others-are-in": hang(
+        4, BARE_STILL | ASLEEP | IN_A_CALL, {1: FOR_ITS_GPU}, {1: "stack_differs"}
     ),
     "half-without-a-record-wait-unlike-the-others": well(
         4, BARE_STILL | SPIN, {1: PARKED, 2: PARKED}

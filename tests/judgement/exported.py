@@ -64,7 +64,10 @@ class _Rank:
         self._add("rl_rank_step_age_seconds", rank.step_age_seconds)
         if rank.stack.group:
             self._add("rl_rank_stack_group", rank.stack.still, group=rank.stack.group)
-            self._add("rl_rank_stack_frame_info", 1, frame=rank.stack.frame)
+            line = rank.stack
+            self._add(
+                "rl_rank_stack_frame_info", 1, frame=line.frame, call=line.call, whom=line.whom
+            )
         for wait in rank.kernel_waits:
             whom = {"for_role": wait.role, "for_rank": "" if wait.rank is None else wait.rank}
             more = {"process": wait.process, "address": wait.address, "through": wait.through}

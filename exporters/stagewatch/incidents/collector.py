@@ -47,6 +47,7 @@ from stagewatch.ranks.records import Life
 from stagewatch.ranks.servers import Gone, Repeated, Servers
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
+from stagewatch.ranks.waits.blocking_calls import with_call
 from stagewatch.ranks.waits.look import Waits
 
 log = logging.getLogger(__name__)
@@ -84,8 +85,9 @@ GROUP = gauge(
 FRAME = gauge(
     "rl_rank_stack_frame_info",
     "1 for the innermost frame of the user's own code that a rank was in when its job began to "
-    "hang: file, line and function.",
-    (*RANK_LABELS, "frame"),
+    "hang: file, line and function; with the blocking call of a library that it was in, if it is "
+    "known (call), and for whom this waits (whom).",
+    (*RANK_LABELS, "frame", "call", "whom"),
 )
 _WHOM = ("for_role", "for_rank", "process", "address", "through", "machine")
 WAITS = gauge(
@@ -161,7 +163,8 @@ class _Watched:
 
     def stack(self, rank: Rank) -> Stack:
         """Where a rank was in at least half of the looks."""
-        return stack(*self.looks.get(rank.pid, [Take(problem=NO_PROCESS)]))
+        looks = self.looks.get(rank.pid, [Take(problem=NO_PROCESS)])
+        return with_call(stack(*looks), looks)
 
     def pause(self) -> float | None:
         """Seconds until it should be looked at again; `None` if it need not."""
@@ -503,7 +506,7 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts], machine:
         if found.group:
             out.add(GROUP, int(found.still), *key, found.group)
         if found.frame:
-            out.add(FRAME, 1, *key, found.frame)
+            out.add(FRAME, 1, *key, found.frame, found.call, found.whom)
         for wait in seen.waits:
             out.add(WAITS, 1, *key, wait.how, *_whom(wait, machine))
         for one in seen.nccl:

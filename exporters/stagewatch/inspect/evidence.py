@@ -15,7 +15,7 @@ from stagewatch.judgement.words import numbers
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import NO_PROCESS, Stack, StackTaker, Take, stack
-from stagewatch.ranks.waits.blocking_calls import blocking_call
+from stagewatch.ranks.waits.blocking_calls import with_call
 
 APART_SECONDS = 1.0
 """Between the two looks at a stack, for which somebody waits."""
@@ -66,12 +66,11 @@ def take(
 
 def _with_call(*takes: Take) -> Stack:
     """A stack; the name of its first thread has the blocking library call that it is in."""
-    found = stack(*takes)
-    call = blocking_call(takes[-1].threads[0][1]) if takes[-1].threads else None
-    if call is None or not found.threads:
+    found = with_call(stack(*takes), takes)
+    if not (found.call and found.threads):
         return found
     (name, frames), *others = found.threads
-    return replace(found, threads=((f"{name}, in {call.what}", frames), *others))
+    return replace(found, threads=((f"{name}, in {found.call}", frames), *others))
 
 
 def _with(fact: RankFacts, taken: Stack | None) -> RankFacts:

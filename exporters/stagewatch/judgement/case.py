@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import ANYBODY, BLANK, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.graph import Edge, Kind
 from stagewatch.judgement.limits import (
@@ -314,16 +313,11 @@ class Case:
         return bool(self.live) and all(rank.gaps == 0 for rank in self.live)
 
     @property
-    def spins(self) -> bool:
-        """Whether a GPU does, so that a collective has begun."""
-        return any(rank.device is Device.SPINS for rank in self.live)
-
-    @property
     def may_idle(self) -> bool:
-        """Whether all are without marks, no rank is missing, no GPU spins, and of those without a
-        record none stands out or waits for a process that does not go on: they may have nothing to
-        do."""
-        wrong = self.lacks_somebody or self.spins
+        """Whether all are without marks, no rank is missing, none awaits its peers, and of those
+        without a record none stands out or waits for a process that does not go on: they may have
+        nothing to do."""
+        wrong = self.lacks_somebody or any(rank.awaits_peers for rank in self.live)
         wrong |= self.bare and bool(self.charges or self.firm_outside)
         return not wrong and all(rank.tells_nothing for rank in self.live)
 

@@ -290,7 +290,7 @@ def _plain(name: str, value: Any) -> Any:
     if name in ("kernel_waits", "nccl"):
         return [list(astuple(one)) for one in value]
     if isinstance(value, Stack):
-        return [value.group, value.still, value.frame]
+        return [value.group, value.still, value.frame, value.call, value.whom]
     if name == "inside":
         return {
             group: [call.op, round(call.seconds, 3), call.peer, call.elements]
@@ -345,7 +345,9 @@ def _nccl(value: Any) -> tuple[Communicator, ...]:
 
 
 def _stack(value: Any) -> Stack:
-    return Stack(text(value[0]), _boolean(value[1]), text(value[2]))
+    group, still, frame, *rest = value
+    call, whom = map(text, rest or ("", ""))  # older files have none
+    return Stack(text(group), _boolean(still), text(frame), call=call, whom=whom)
 
 
 def _seconds_by_name(value: Any) -> dict[str, float]:

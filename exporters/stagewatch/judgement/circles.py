@@ -52,7 +52,7 @@ def late_in_circle(
 
 def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> str:
     """The process to which alone all waits of some roles may lead, if it was asked for an answer
-    within a stage, or while a GPU spins; empty if there is none.
+    within a stage, or while a peer is in a collective; empty if there is none.
 
     A process may be a queue that one of its clients has to fill, so that waits lead through it to
     its clients. So it is not named while one of them is not seen to wait for anybody.
@@ -68,10 +68,11 @@ def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> st
                 waiters[role, number, "edge"] |= ranks
                 for target in _targets(role, edge, case, beside):
                     waiters[target].add((role, number, "edge"))
+        began = any(rank.awaits_peers for rank in case.live)
         for rank in case.live:
+            works = began if rank.stage is None else rank.stage not in OUTSIDE
             for wait in () if rank.inside else rank.kernel_waits:
                 if wait.through:
-                    works = case.spins if rank.stage is None else rank.stage not in OUTSIDE
                     asked[wait.through] = works or asked.get(wait.through, False)
                     waiters[wait.through].add((role, rank.rank))
                     if wait.rank is not None:

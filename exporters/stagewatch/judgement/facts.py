@@ -17,6 +17,7 @@ from stagewatch.judgement.limits import (
 from stagewatch.ranks.nccl.layout import Communicator
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.ranks.waits.blocking_calls import Whom
 from stagewatch.ranks.waits.naming import ENDED
 
 _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
@@ -171,6 +172,12 @@ class RankFacts:
     def computes(self) -> bool:
         """Whether its GPU does."""
         return self.device is Device.WORKS
+
+    @property
+    def awaits_peers(self) -> bool:
+        """Whether its GPU spins, or its stack is in a call for its peers: a collective has begun,
+        which its program may not tell of."""
+        return self.device is Device.SPINS or self.stack.whom == Whom.PEERS
 
     @property
     def stands_alone(self) -> bool:

@@ -186,6 +186,9 @@ def _held_up_by(
             return {at: (evidence, *where) for at, where in chosen.items()} | alike
     chosen = _but_as_waiting(live, graph, holding, tries_again=tries_again)
     if direct := {at: where for at, where in chosen.items() if at not in graph.through}:
+        if not any(group for group, _ in direct.values()):  # of a pipe or a lock that several have
+            stuck_in_itself = {a: where for a, where in direct.items() if live[a].stands_alone}
+            direct = stuck_in_itself or direct
         if _most_lack(direct, live, graph):
             return {}
         return {at: (graph.below.get(at, "awaited"), *where) for at, where in direct.items()}

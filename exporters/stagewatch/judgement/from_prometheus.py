@@ -548,8 +548,9 @@ class _Tables:
         found = self._one["rl_rank_stack_group"].get(key)
         if not found:
             return Stack()
-        frame = self._labels("rl_rank_stack_frame_info", key).get("frame", "")
-        return Stack(found[0].get("group", ""), bool(found[1]), frame)
+        line = self._labels("rl_rank_stack_frame_info", key)
+        frame, call, whom = (line.get(name, "") for name in ("frame", "call", "whom"))
+        return Stack(found[0].get("group", ""), bool(found[1]), frame, call=call, whom=whom)
 
 
 def _homes(told: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:

@@ -17,7 +17,9 @@ from types import MappingProxyType
 from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.limits import LATER_SECONDS, YOUNGER_SECONDS
+from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.ranks.waits.blocking_calls import Whom
 from stagewatch.record import OPS, POINT_TO_POINT
 
 _NO_LONGER_INSIDE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
@@ -118,10 +120,10 @@ class Graph:
     """They wait for a rank of another role, for a process that is no rank, or for an address, as
     the kernel shows."""
     through: set[int] = field(default_factory=set)
-    """They are awaited by way of a process alone that others have asked, or by GPUs that spin: one
-    of them may be meant."""
+    """They are awaited by way of a process alone that others have asked, or by who is in a
+    collective that no program tells of: one of them may be meant."""
     below: dict[int, str] = field(default_factory=dict)
-    """They are awaited as libraries or GPUs alone show it, with the evidence."""
+    """They are awaited as libraries, GPUs or stacks alone show it, with the evidence."""
     edges: list[Edge] = field(default_factory=list)
     """Who waits for whom, for people: nothing is decided by them."""
 
@@ -155,7 +157,7 @@ def draw(
     graph.in_another = _in_another(groups)
     _sends(live, graph)
     _kernel_waits(live, graph)
-    _spinning_devices(live, graph)
+    _untold(live, graph)
     for group in groups:
         for place in sorted(group.one_too_many(graph.waits)):
             graph.mismatched.setdefault(place, group.where)
@@ -591,21 +593,36 @@ def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
             graph.edges.append(Edge(waiter, targets, Kind.KERNEL, "", wait.how, None, outside))
 
 
-def _spinning_devices(live: Sequence[RankFacts], graph: Graph) -> None:
-    """Where no program tells of its collectives, a GPU that spins is inside of one, and waits for
-    a GPU that runs no kernel."""
+def _untold(live: Sequence[RankFacts], graph: Graph) -> None:
+    """Where no program tells of its collectives: a rank whose GPU spins, or whose stack is in a
+    call for its peers, is inside of one. It waits for those whose GPU runs no kernel, or whose
+    stack is elsewhere."""
     if any(rank.collectives for rank in live):
         return
-    spin = {at for at, rank in enumerate(live) if rank.device is Device.SPINS and rank.overdue}
-    idle = {at for at, rank in enumerate(live) if rank.device is Device.IDLE}
-    if not (spin and idle):
+    calls = {
+        at: rank.stack.call if rank.stack.whom == Whom.PEERS else SPINS
+        for at, rank in enumerate(live)
+        if rank.overdue and rank.awaits_peers
+    }
+    away = {
+        at
+        for at, rank in enumerate(live)
+        if at not in calls and (rank.device is Device.IDLE or _is_elsewhere(rank.stack))
+    }
+    if not (calls and away):
         return
-    graph.waits |= spin
-    for place in idle - graph.awaited.keys():
-        graph.awaited[place] = "", SPINS
+    graph.waits |= calls.keys()
+    [(call, _)] = Counter(calls.values()).most_common(1)
+    for place in away - graph.awaited.keys():
+        graph.awaited[place] = "", call
         graph.below[place] = "not_launched"
         graph.through.add(place)
-    graph.edges.append(Edge(frozenset(spin), frozenset(idle), Kind.NOT_LAUNCHED, "", SPINS))
+    graph.edges.append(Edge(frozenset(calls), frozenset(away), Kind.NOT_LAUNCHED, "", call))
+
+
+def _is_elsewhere(stack: Stack) -> bool:
+    """Whether it is known, and shows no wait for a GPU, which may wait for its peers."""
+    return bool(stack.group) and stack.whom != Whom.DEVICE
 
 
 _ENDS = ("send", "receive", "")

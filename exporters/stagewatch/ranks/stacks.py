@@ -88,6 +88,10 @@ class Stack:
     """The innermost frame of the user's own code: file, line and function."""
     threads: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Name and frames of each thread in the last look, the innermost first."""
+    call: str = ""
+    """The blocking call of a known library that every look saw it in, if there is one."""
+    whom: str = ""
+    """For whom this waits, as `Whom` of `stagewatch.ranks.waits.blocking_calls` has it."""
     problem: str = ""
 
 

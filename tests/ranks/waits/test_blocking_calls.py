@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from stagewatch.ranks.stacks import Frame
-from stagewatch.ranks.waits.blocking_calls import _TABLE, _matches, blocking_call
+from stagewatch.ranks.stacks import Frame, Take, stack
+from stagewatch.ranks.waits.blocking_calls import _TABLE, _matches, blocking_call, with_call
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(
     Path(__file__).with_name("blocking_calls.json").read_text()
@@ -41,6 +41,19 @@ def test_every_row_is_of_a_library_that_was_recorded() -> None:
         if any(_matches(row, frame) for frame in frames(name))
     }
     assert {row.what for row in _TABLE} - used == {WITHOUT_A_GPU}
+
+
+def test_a_stack_has_the_call_that_all_looks_saw() -> None:
+    def looks(*names: str) -> list[Take]:
+        return [Take((("MainThread", tuple(frames(name))),)) for name in names]
+
+    gathers, sleeps = "dist.all_reduce", "zmq.recv"
+    told = [
+        (found.call, found.whom)
+        for seen in (looks(gathers, gathers), looks(sleeps, gathers), looks(sleeps))
+        for found in (with_call(stack(*seen), seen),)
+    ]
+    assert told == [tuple(RECORDED[gathers]["told"]), ("", ""), ("", "")]
 
 
 def test_code_of_the_users_own_that_a_library_calls_is_in_no_call() -> None:

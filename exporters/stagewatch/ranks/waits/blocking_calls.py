@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from stagewatch.ranks.stacks import Frame, users_own
+from stagewatch.core.words import printable
+from stagewatch.ranks.stacks import Frame, Stack, Take, users_own
 
 
 class Whom(str, Enum):
@@ -147,6 +148,16 @@ def blocking_call(frames: Iterable[Frame]) -> BlockingCall | None:
     found = [call for frame in reversed(below) if (call := _known(frame))]
     # What looks like a lock of threads may be built on one of processes.
     return next((call for call in found if call.whom is not Whom.OWN), found[0] if found else None)
+
+
+def with_call(found: Stack, looks: Iterable[Take]) -> Stack:
+    """The common stack of some looks, with the call that each saw the rank in."""
+    calls = {blocking_call(look.threads[0][1]) for look in looks if look.threads}
+    told = {(call.what, call.whom.value) if call else ("", "") for call in calls}
+    if len(told) != 1:
+        return found
+    [(what, whom)] = told
+    return replace(found, call=printable(what), whom=whom)
 
 
 def _known(frame: Frame) -> BlockingCall | None:
