@@ -99,7 +99,7 @@ def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
     answer: somebody is surely at fault, or the process that is waited for has ended, or the waits
     are of collectives alone."""
     return (
-        any(_is_stuck(one) for verdict in verdicts for one in verdict.charges)
+        any(_is_stuck(one, verdicts) for verdict in verdicts for one in verdict.charges)
         or any(wait.has_ended for verdict in verdicts for wait in verdict.case.outside)
         or any(verdict.evidence in _OF_COLLECTIVES and _has_end(verdict) for verdict in verdicts)
         or any(
@@ -115,13 +115,22 @@ def _has_end(verdict: Verdict) -> bool:
     return not calls or any(call.op != "unknown" for call in calls)
 
 
-def _is_stuck(charge: Charge) -> bool:
+def _is_stuck(charge: Charge, verdicts: Sequence[Verdict]) -> bool:
     """Whether a rank is surely at fault, and does not just sleep, or wait for a child that does:
-    so does one whose tool is slow."""
-    rank = charge.rank
-    alive = rank.wait_class is not WaitClass.GONE
-    sleeps = alive and not rank.inside and rank.kernel_waits == (KernelWait(""),)
-    return charge.confidence == "sure" and not sleeps
+    so does one whose tool is slow; of a dead one, whether somebody is seen to wait: else the others
+    may be about to begin again without it."""
+    rank, live = charge.rank, (one for verdict in verdicts for one in verdict.case.live)
+    if charge.evidence == "process_gone":
+        stuck = any(map(_waits, live))
+    else:
+        sleeps = not rank.inside and rank.kernel_waits == (KernelWait(""),)
+        stuck = rank.wait_class is WaitClass.GONE or not sleeps
+    return charge.confidence == "sure" and stuck
+
+
+def _waits(rank: RankFacts) -> bool:
+    """Whether a rank is inside a collective, or the kernel shows that it waits for somebody."""
+    return bool(rank.inside) or any(not wait.nobody for wait in rank.kernel_waits)
 
 
 def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
