@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
-from stagewatch.core.commands import CommandRunner
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import steps as slurm_steps
-from stagewatch.slurm.collectors.steps import StepProbe, StepsCollector
-from stagewatch.slurm.transport.text import environment
+from stagewatch.slurm.collectors.steps import StepsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
 
@@ -18,9 +16,7 @@ def steps(slurm: SlurmCluster) -> StepsCollector:
     """A collector over the jobs that run now."""
     cluster = observed(slurm)
     cluster.jobs.refresh()
-    environ = environment(slurm.env)
-    probe = StepProbe(runner=lambda: CommandRunner(environ))
-    return StepsCollector(cluster.jobs, probe, timeout=5)
+    return StepsCollector(cluster.jobs, cluster.client.steps_answer, timeout=5)
 
 
 def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmCluster) -> None:
