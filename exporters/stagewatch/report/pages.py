@@ -43,7 +43,7 @@ def experiment_page(experiment: Experiment, figures: Mapping[str, str]) -> str:
     return _render(
         "experiment.html.jinja",
         figures={
-            name: markupsafe.Markup(svg)  # noqa: S704 - ours, see drawing
+            name: markupsafe.Markup(svg)  # noqa: S704 - ours, see figures
             for name, svg in figures.items()
         },
         title=story.capital(experiment.name),
