@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -209,13 +208,3 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """One of them."""
     return free_ports(1)[0]
-
-
-def wait_for(condition: Callable[[], object], seconds: float, pause: float = 0.25) -> bool:
-    """Whether the condition becomes true within so many seconds."""
-    limit = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > limit:
-            return False
-        time.sleep(pause)
-    return True
