@@ -9,7 +9,7 @@ from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.collectors.steps import StepsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
-from tests.cluster.observing import observed
+from tests.cluster.observing import observed, step_daemon
 
 
 def steps(slurm: SlurmCluster) -> StepsCollector:
@@ -25,8 +25,8 @@ def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmClus
     well = slurm.submit("-w", "h2", "--gres=gpu:h200:4")
     for job in (hung, well):
         slurm.wait_job(job, "RUNNING")
-    daemon = slurm.step_daemon(hung)
-    slurm.step_daemon(well)
+    daemon = step_daemon(slurm, hung)
+    step_daemon(slurm, well)
     collector = steps(slurm)
 
     def both() -> Samples | None:

@@ -68,10 +68,7 @@ class SlurmCluster:
         """Whether a ping gets an answer.  Raises `StagewatchError` if slurmctld has ended."""
         if not self.daemons.running("slurmctld"):
             raise StagewatchError(f"slurmctld ended:\n{self.daemons.log('slurmctld')}")
-        ping = subprocess.run(
-            ["scontrol", "ping"], env=self.env, capture_output=True, text=True, check=False
-        )
-        return "is UP" in ping.stdout
+        return "is UP" in self.run("scontrol", "ping", check=False)
 
     def start_slurmd(self, node: str) -> None:
         """Start the daemon of one node; jobs that still run continue."""
@@ -130,23 +127,6 @@ class SlurmCluster:
             return state if state in states else None
 
         return self.wait(there, f"job {job} to be {states}")
-
-    def step_daemon(self, job: str) -> int:
-        """The process of the job's batch step."""
-
-        def find() -> int | None:
-            for entry in Path("/proc").glob("[0-9]*"):
-                try:
-                    title = (entry / "cmdline").read_bytes().decode(errors="replace")
-                    parent = (entry / "status").read_text().partition("PPid:\t")[2].split()[0]
-                except (OSError, IndexError):
-                    continue
-                ours = int(parent) == self.daemons.keeper.pid
-                if ours and title.startswith(f"slurmstepd: [{job}.batch]"):
-                    return int(entry.name)
-            return None
-
-        return self.wait(find, f"the step daemon of job {job}")
 
     def processes_on(self, node: str) -> set[int]:
         """What runs on one of the nodes in jobs, with the step daemons."""
