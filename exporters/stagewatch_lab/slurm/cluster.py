@@ -9,20 +9,17 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.stack import free_ports
-from stagewatch.demo.waiting import TookTooLong, wait_for
+from stagewatch.demo.waiting import Condition, T, TookTooLong, wait_for
 from stagewatch_lab.slurm.configuration import ClusterSpec, write_configuration
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import Accounting, Daemons, Munge, environment
-
-T = TypeVar("T")
 
 
 class SlurmCluster:
@@ -110,9 +107,7 @@ class SlurmCluster:
         shown = self.run("scontrol", "-o", "show", "job", job, check=False)
         return shown.partition(" JobState=")[2].split(" ")[0]
 
-    def wait(
-        self, condition: Callable[[], T | Literal[False] | None], what: str, limit: float = 90
-    ) -> T:
+    def wait(self, condition: Condition[T], what: str, limit: float = 90) -> T:
         """Wait for a condition; the controller's log goes into the failure."""
         try:
             return wait_for(condition, what, limit)
