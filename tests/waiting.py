@@ -22,6 +22,15 @@ def wait_for(
         raise AssertionError(str(error)) from None
 
 
+def becomes(condition: Callable[[], object], limit: float, pause: float = 0.25) -> bool:
+    """Whether the condition becomes true within so many seconds."""
+    try:
+        waiting.wait_for(lambda: bool(condition()), "", limit, pause)
+    except waiting.TookTooLong:
+        return False
+    return True
+
+
 def answers(url: str) -> bool:
     """Whether a page is served, by a server that may still be starting."""
     try:

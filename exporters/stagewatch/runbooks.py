@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 import re
 import socket
-from importlib import resources
 
 from stagewatch.assets import assets
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.config import show
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.page import style
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions
 from stagewatch.web.config_file import read_web_config
 
@@ -70,8 +70,9 @@ def _texts() -> dict[str, str]:
 
 
 def _page(title: str, body: str) -> tuple[str, bytes]:
-    style = resources.files("stagewatch.web") / "templates" / "status.css"
-    text = _PAGE.format(title=html.escape(title), style=style.read_text("utf-8"), body=body)
+    text = _PAGE.format(
+        title=html.escape(title), style=style("stagewatch.web", "status.css"), body=body
+    )
     return _HTML, text.encode()
 
 

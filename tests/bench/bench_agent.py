@@ -26,12 +26,13 @@ from pathlib import Path
 import psutil
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.stack import free_port, wait_for
+from stagewatch.demo.stack import free_port
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.web.status import REFRESH_SECONDS
 from tests.bench.table import percentile, row
 from tests.fakes.nvml import FakeNvml, build
+from tests.waiting import becomes
 
 RANKS = 8
 TRAINER = """
@@ -93,7 +94,7 @@ def _measure(directory: Path, children: Children) -> None:
         environ=os.environ | fake.environ,
         log=directory / "agent.log",
     )  # fmt: skip
-    if not wait_for(lambda: b"rl_rank_up" in _scrape(port) and b"gpu_power" in _scrape(port), 60):
+    if not becomes(lambda: b"rl_rank_up" in _scrape(port) and b"gpu_power" in _scrape(port), 60):
         raise SystemExit(f"the agent does not answer: {(directory / 'agent.log').read_text()}")
     time.sleep(SETTLE_SECONDS)
     _resources(agent.pid, port)
@@ -114,7 +115,7 @@ def _incident(directory: Path, children: Children) -> None:
         ).pid
         for rank in range(RANKS)
     ]
-    if not wait_for(lambda: log.read_bytes().count(b"stuck") == RANKS, 60):
+    if not becomes(lambda: log.read_bytes().count(b"stuck") == RANKS, 60):
         raise SystemExit(f"the ranks do not hang: {log.read_text()}")
     before, began = _cpu_of_ended_children(), time.monotonic()
     taker = StackTaker()

@@ -25,10 +25,11 @@ import requests
 from stagewatch.core.processes import Children
 from stagewatch.dashboards.panels import MOST_SERIES
 from stagewatch.demo.prometheus import arguments
-from stagewatch.demo.stack import free_port, wait_for
+from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import PrometheusApi
 from tests.dashboards.boards import NAMES, data_panels, filled, load
 from tests.dashboards.cardinality import GPUS, RANKS, TOLD_BY, labels_of
+from tests.waiting import becomes
 
 NODES = int(os.environ.get("STAGEWATCH_BENCH_NODES", "1024"))
 SAMPLES = 4
@@ -54,7 +55,7 @@ def main() -> None:
             binary = shutil.which("prometheus") or "prometheus"
             children.start(arguments([binary], config, port), log=place / "log")
             url = f"http://127.0.0.1:{port}"
-            if not wait_for(PrometheusApi(url).ready, 300):
+            if not becomes(PrometheusApi(url).ready, 300):
                 raise SystemExit((place / "log").read_text())
             _ask_all(url, end, panels)
         finally:

@@ -41,8 +41,9 @@ import requests
 from stagewatch.assets import assets
 from stagewatch.core.processes import Children
 from stagewatch.demo.prometheus import arguments, judge_command
-from stagewatch.demo.stack import free_port, wait_for
+from stagewatch.demo.stack import free_port
 from tests.bench.table import row
+from tests.waiting import becomes
 
 NODES = int(os.environ.get("STAGEWATCH_BENCH_NODES", "1024"))
 GPUS = RANKS = 8
@@ -334,7 +335,7 @@ class Watched:
         series = "prometheus_tsdb_head_series"
         past = f"{series}[{3 * SCRAPE_SECONDS}s]"
         standing = f"count_over_time({past}) >= 3 and delta({past}) < 0.01 * {series}"
-        wait_for(lambda: self.value(standing) >= 3, 600, 5.0)
+        becomes(lambda: self.value(standing) >= 3, 600, 5.0)
 
     def watch(self, seconds: float) -> float:
         """Note every evaluation for so long; return the share of a core that it used meanwhile."""
@@ -414,7 +415,7 @@ def _measure(
     )
     watched = Watched(prometheus.pid, own)
     value = watched.value
-    if not wait_for(lambda: value('count(up{job="stagewatch"} == 1)') >= NODES, 300, 2.0):
+    if not becomes(lambda: value('count(up{job="stagewatch"} == 1)') >= NODES, 300, 2.0):
         raise SystemExit(f"only {value('sum(up)'):g} of {NODES} nodes were scraped")
     began = time.monotonic()
     print(f"Prometheus {watched.version()}, the first one on the PATH", flush=True)

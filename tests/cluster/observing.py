@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from stagewatch.core.commands import CommandRunner
 from stagewatch.core.exposition import Samples
+from stagewatch.host.procfs import Procfs, read_bytes
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.transport.text import SlurmCli, environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
@@ -30,6 +31,21 @@ def observed(slurm: SlurmCluster, state_file: Path | None = None) -> Cluster:
         Timing(timeout=30, jobs_interval=0, nodes_interval=0, accounting_interval=0),
         state_file=state_file,
     )
+
+
+def step_daemon(slurm: SlurmCluster, job: str) -> int:
+    """The process of a job's batch step."""
+    proc = Procfs()
+
+    def find() -> int | None:
+        title, parent = f"slurmstepd: [{job}.batch]".encode(), slurm.daemons.keeper.pid
+        for pid, stat in proc.stats(proc.pids()).items():
+            line = read_bytes(f"/proc/{pid}/cmdline") if stat.parent == parent else None
+            if line and line.startswith(title):
+                return pid
+        return None
+
+    return slurm.wait(find, f"the step daemon of job {job}")
 
 
 def numbers(samples: Samples, *leave_out: str) -> Numbers:

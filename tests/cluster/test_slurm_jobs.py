@@ -10,7 +10,7 @@ from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors.jobs import JobsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
-from tests.cluster.observing import observed
+from tests.cluster.observing import observed, step_daemon
 
 
 def look(slurm: SlurmCluster) -> Samples:
@@ -49,7 +49,7 @@ def test_job_that_does_not_end_is_told_since_it_was_cancelled(slurm: SlurmCluste
     """Its step daemon is frozen, so Slurm goes on calling it COMPLETING."""
     job = slurm.submit("-w", "h1", "--gres=gpu:h200:1", "--account=physics")
     slurm.wait_job(job, "RUNNING")
-    daemon = slurm.step_daemon(job)
+    daemon = step_daemon(slurm, job)
     assert slurm_jobs.COMPLETING not in look(slurm).families
     os.kill(daemon, signal.SIGSTOP)
     try:

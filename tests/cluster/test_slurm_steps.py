@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import signal
 
-from stagewatch.core.commands import CommandRunner
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import steps as slurm_steps
-from stagewatch.slurm.collectors.steps import StepProbe, StepsCollector
-from stagewatch.slurm.transport.text import environment
+from stagewatch.slurm.collectors.steps import StepsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
-from tests.cluster.observing import observed
+from tests.cluster.observing import observed, step_daemon
 
 
 def steps(slurm: SlurmCluster) -> StepsCollector:
     """A collector over the jobs that run now."""
     cluster = observed(slurm)
     cluster.jobs.refresh()
-    environ = environment(slurm.env)
-    probe = StepProbe(runner=lambda: CommandRunner(environ))
-    return StepsCollector(cluster.jobs, probe, timeout=5)
+    return StepsCollector(cluster.jobs, cluster.client.steps_answer, timeout=5)
 
 
 def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmCluster) -> None:
@@ -29,8 +25,8 @@ def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmClus
     well = slurm.submit("-w", "h2", "--gres=gpu:h200:4")
     for job in (hung, well):
         slurm.wait_job(job, "RUNNING")
-    daemon = slurm.step_daemon(hung)
-    slurm.step_daemon(well)
+    daemon = step_daemon(slurm, hung)
+    step_daemon(slurm, well)
     collector = steps(slurm)
 
     def both() -> Samples | None:

@@ -7,11 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from stagewatch.demo.stack import Stack, free_port, only, wait_for
+from stagewatch.demo.stack import Stack, free_port, only
 from stagewatch.prometheus.api import PrometheusApi
 from tests.fakes.faultfs import FaultFs, build
 from tests.hangbench.device import NodeGpus
 from tests.running import clean_environ
+from tests.waiting import becomes
 
 SHARED = ("node-0", "node-1")
 """Nodes of any number of jobs.  The first one's agent also looks for ranks without a record."""
@@ -46,7 +47,7 @@ class Field:
                     self.start_agent(node)
                 self.api = self._stack.start_prometheus()
                 scraped = len(SHARED + OWN) + 1
-                wait_for(lambda: len(self.query("up == 1")) == scraped, 60)
+                becomes(lambda: len(self.query("up == 1")) == scraped, 60)
         except BaseException:
             self._stack.stop()
             raise

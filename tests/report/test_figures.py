@@ -13,10 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from stagewatch.report.components import Component, target_of
 from stagewatch.report.deviations import Finding, Signal, baseline_of
 from stagewatch.report.diagnosis import MOMENTS, Diagnosis, Place, Suspect, View
-from stagewatch.report.drawing import INCHES, SMALL, Drawing
 from stagewatch.report.events import Event, Fault, Milestone
 from stagewatch.report.experiment import Cost, Experiment
-from stagewatch.report.figures import anomaly, propagation
+from stagewatch.report.figures import INCHES, SMALL, Drawing, anomaly, propagation
 from stagewatch.report.history import Grid
 from stagewatch.report.periods import Period
 

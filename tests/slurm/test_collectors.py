@@ -165,22 +165,6 @@ def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() ->
     assert found.value(slurm_jobs.NODE, "1", "n2", "") == 1
 
 
-class Probe:
-    """Answers for some jobs."""
-
-    def __init__(self, hung: set[int]) -> None:
-        self.hung = hung
-        self.asked: list[int] = []
-
-    def probe(self, job_id: int, timeout: float) -> bool:
-        """Whether the job's steps answer."""
-        self.asked.append(job_id)
-        return job_id not in self.hung
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 def test_no_step_is_blamed_while_the_controller_gives_no_answer() -> None:
     """A step that could not be asked is not one that did not answer, nor is it one afterwards."""
     answers: list[object] = [Records(tuple(big_cluster()[0][:1])), SourceError("no controller")]
@@ -194,12 +178,17 @@ def test_no_step_is_blamed_while_the_controller_gives_no_answer() -> None:
 
     source = Source("jobs", jobs, timeout=1)
     source.refresh()
-    probe = Probe({0})
-    collector = slurm_steps.StepsCollector(source, probe, most=1)  # type: ignore[arg-type]
+    asked: list[int] = []
+
+    def answer(job_id: int, timeout: float) -> bool:
+        asked.append(job_id)
+        return False
+
+    collector = slurm_steps.StepsCollector(source, answer, most=1)
     assert collector.collect().value(slurm_steps.RESPONSIVE, 0) == 0
     with pytest.raises(SourceError):
         source.refresh()
     for _ in range(2):
         with pytest.raises(NoData):
             collector.collect()
-    assert probe.asked == [0]
+    assert asked == [0]

@@ -17,6 +17,7 @@ from typing import Any
 import requests
 
 from stagewatch.act.forms import PREFIX
+from stagewatch.core.access import secret
 from stagewatch.core.config import text
 from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.core.words import printable
@@ -67,12 +68,9 @@ def by_mail(template: str, sender: str, server: tuple[str, int]) -> Send:
 
 def by_webhook(file: Path) -> Send:
     """To the URL in a file, since it is secret.  Raises `ConfigError` if the file has none."""
-    try:
-        url = file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+    url = secret(file, "the webhook")
     if not re.fullmatch(r"https?://\S+", url):
-        raise ConfigError(f"{file}: must hold one URL")
+        raise ConfigError(f"the webhook {file}: must hold one URL")
 
     def send(user: str, job_id: str, subject: str, line: str) -> None:
         body = {"text": f"For {user}: ```{harmless(printable(line, MOST_LINE))}```"}

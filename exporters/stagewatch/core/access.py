@@ -38,9 +38,9 @@ class Access:
     def authorization(self) -> str:
         """The value of the Authorization header; empty for none.  Raises `ConfigError`."""
         if self.bearer_token_file is not None:
-            return f"Bearer {_secret(self.bearer_token_file, '--bearer-token-file')}"
+            return f"Bearer {secret(self.bearer_token_file, '--bearer-token-file')}"
         if self.basic_auth_file is not None:
-            pair = _secret(self.basic_auth_file, "--basic-auth-file")
+            pair = secret(self.basic_auth_file, "--basic-auth-file")
             return f"Basic {base64.b64encode(pair.encode()).decode()}"
         return ""
 
@@ -99,11 +99,12 @@ def _no_password() -> str:
     raise ValueError("its key must not be encrypted")
 
 
-def _secret(file: Path, flag: str) -> str:
+def secret(file: Path, flag: str) -> str:
+    """The one line of a file.  Raises `ConfigError` that begins with the flag."""
     try:
-        secret = file.read_text().strip()
+        line = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{flag} {file}: {getattr(error, 'strerror', None) or error}") from error
-    if not secret or not secret.isprintable():
+    if not line or not line.isprintable():
         raise ConfigError(f"{flag} {file}: must hold one line")
-    return secret
+    return line

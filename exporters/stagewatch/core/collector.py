@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from stagewatch.core.config import OptionsClass, Setting, fill, option, settings_of
@@ -49,23 +49,18 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectorSpec(Generic[Context_contra]):
-    """How a collector is configured and built; see `Declaration.built`.
-
-    `options` is a frozen dataclass whose fields are made by `option(...)`; its instance, filled
-    from flags, variables and the file, is passed to `build` with the agent's context.
-    """
+class Declaration(Generic[Options]):
+    """A collector's declaration; an agent's list adds how to build it."""
 
     name: str
     help: str
     interval: float
     """Default time between two collections, in seconds."""
-    options: type[OptionsClass]
-    build: Callable[[Any, Context_contra], Collector]
-    default: bool = True
-    """Whether it runs by default."""
+    options: type[Options]
     page: Page = ""
     """The part of the status page that shows its series."""
+    default: bool = True
+    """Whether it runs by default."""
 
     @property
     def prefix(self) -> str:
@@ -85,36 +80,28 @@ class CollectorSpec(Generic[Context_contra]):
         """Whether and when it runs, from resolved values by key."""
         return fill(Schedule, values, self.prefix)
 
-    def make(self, values: Mapping[str, object], context: Context_contra) -> Collector:
-        """The collector, from resolved values by key."""
-        return self.build(fill(self.options, values, self.prefix), context)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declaration(Generic[Options]):
-    """A collector's declaration; an agent's list adds how to build it."""
-
-    name: str
-    help: str
-    interval: float
-    options: type[Options]
-    page: Page = ""
-    default: bool = True
-
     def built(
         self, build: Callable[[Options, Context_contra], Collector]
     ) -> CollectorSpec[Context_contra]:
         """The declaration for an agent's list; `build` makes the collector from its options and
         the agent's context."""
-        return CollectorSpec(
-            name=self.name,
-            help=self.help,
-            interval=self.interval,
-            page=self.page,
-            default=self.default,
-            options=self.options,
-            build=build,
-        )
+        declared = {each.name: getattr(self, each.name) for each in fields(self)}
+        return CollectorSpec(**declared, build=build)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorSpec(Declaration[Any], Generic[Context_contra]):
+    """A declaration with the function that builds the collector.
+
+    `options` is a frozen dataclass whose fields are made by `option(...)`; its instance, filled
+    from flags, variables and the file, is passed to `build` with the agent's context.
+    """
+
+    build: Callable[[Any, Context_contra], Collector]
+
+    def make(self, values: Mapping[str, object], context: Context_contra) -> Collector:
+        """The collector, from resolved values by key."""
+        return self.build(fill(self.options, values, self.prefix), context)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
+_SPAN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(?::(\d{1,18}))?")
+MAX_INDICES = 4096
 _UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -43,6 +47,24 @@ def ranges(numbers: Iterable[int], most: int | None = None, between: str = ",") 
             parts.append([number])
     shown = ["-".join(map(str, part)) for part in parts[:most]]
     return between.join([*shown, "..."] if len(parts) > len(shown) else shown)
+
+
+def spans(text: str) -> Iterator[range]:
+    """The ranges of `3`, `0-2,5` or `1,4-20:4`.  Raises `ValueError`."""
+    for part in text.split(","):
+        match = _SPAN.fullmatch(part)
+        if not match:
+            raise ValueError(f"not a list of numbers: {text[:60]!r}")
+        yield range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1) or 1)
+
+
+def indices_of(text: str) -> tuple[int, ...]:
+    """The numbers of a list such as `0-2,5`; empty for other text and for too many numbers."""
+    try:
+        numbers = tuple(islice(chain.from_iterable(spans(text)), MAX_INDICES + 1))
+    except ValueError:
+        return ()
+    return numbers if len(numbers) <= MAX_INDICES else ()
 
 
 def ended(status: int | None) -> str:

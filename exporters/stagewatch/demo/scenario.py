@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.config import number, option, path
-from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.stack import Stack
+from stagewatch.demo.waiting import wait_for
 
 SYNC_STALL = "sync-stall"
 
@@ -53,16 +53,16 @@ class Progress:
             self.say(f"{node}       http://{address}/")
 
     def wait_until(
-        self, condition: Callable[[], bool], limit: float, problem: str, pause: float = 0.25
+        self, condition: Callable[[], bool], limit: float, what: str, pause: float = 0.25
     ) -> None:
         """Wait, showing that time passes.  Raises `StagewatchError` after `limit` seconds."""
-        end = time.monotonic() + limit
-        while not condition():
-            if time.monotonic() > end:
-                raise StagewatchError(f"{problem} within {limit:.0f} s")
+
+        def asked() -> bool:
             if sys.stdout.isatty():
                 self._show("  ...")
-            time.sleep(pause)
+            return condition()
+
+        wait_for(asked, what, limit, pause)
 
     def _show(self, text: str) -> None:
         start = "\r\033[K" if sys.stdout.isatty() else ""

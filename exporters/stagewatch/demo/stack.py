@@ -10,14 +10,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
-from stagewatch.demo import waiting
 from stagewatch.demo.prometheus import (
     SCRAPE_SECONDS,
     arguments,
@@ -25,11 +23,11 @@ from stagewatch.demo.prometheus import (
     prometheus_command,
     write_config,
 )
+from stagewatch.demo.waiting import Condition, T, wait_for
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.prometheus.api import PrometheusApi
 
 S = TypeVar("S", bound="Stack")
-T = TypeVar("T")
 
 JANITOR = 'cat; for _ in $(seq 300); do rm -rf "$0" && break; sleep 0.1; done'
 """Removes a directory once its input ends, which comes when the demo ends in whatever way; also one
@@ -117,9 +115,7 @@ class Stack:
         self.wait(api.ready, "Prometheus to answer")
         return api
 
-    def wait(
-        self, condition: Callable[[], T | Literal[False] | None], what: str, limit: float = 240.0
-    ) -> T:
+    def wait(self, condition: Condition[T], what: str, limit: float = 240.0) -> T:
         """The condition's first true value.
 
         Raises `StagewatchError` where a service has ended, and after `limit` seconds.
@@ -131,7 +127,7 @@ class Stack:
                     raise StagewatchError(f"{name} has ended: {self._last_words(name)}")
             return condition()
 
-        return waiting.wait_for(asked, what, limit, pause=0.25)
+        return wait_for(asked, what, limit, pause=0.25)
 
     def mark(self, marker: Marker) -> None:
         """Write or replace a fault's marker on every node."""
@@ -209,13 +205,3 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """One of them."""
     return free_ports(1)[0]
-
-
-def wait_for(condition: Callable[[], object], seconds: float, pause: float = 0.25) -> bool:
-    """Whether the condition becomes true within so many seconds."""
-    limit = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > limit:
-            return False
-        time.sleep(pause)
-    return True

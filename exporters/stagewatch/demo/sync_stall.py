@@ -97,9 +97,9 @@ def play(options: DemoOptions) -> int:
         api = cluster.start()
         show.begun(cluster)
         show.say("training; the rules learn how long a step may take")
-        show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules did not learn a budget")
+        show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules to learn a budget")
         steps = options.baseline_steps
-        show.wait_until(lambda: cluster.steps() >= steps, 120 + 4 * steps, f"not {steps} steps")
+        show.wait_until(lambda: cluster.steps() >= steps, 120 + 4 * steps, f"{steps} steps")
         injected = cluster.inject_stall()
         show.say(
             f"step {cluster.steps()}: one rank leaves the loop early, since its clock is ahead"
@@ -130,7 +130,7 @@ def _watch(api: PrometheusApi, show: Progress, injected: float) -> dict[str, tup
                 show.say(f"ALERT {alert.name}: {alert.annotations['description']}")
         return EXPECTED in fired
 
-    show.wait_until(has_fired, 120, f"{EXPECTED} did not fire")
+    show.wait_until(has_fired, 120, f"{EXPECTED} to fire")
     return fired
 
 

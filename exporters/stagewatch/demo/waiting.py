@@ -9,18 +9,15 @@ from typing import Literal, TypeVar
 from stagewatch.core.errors import StagewatchError
 
 T = TypeVar("T")
+Condition = Callable[[], T | Literal[False] | None]
+"""Has a value once it is true."""
 
 
 class TookTooLong(StagewatchError):
     """A condition has not become true in time."""
 
 
-def wait_for(
-    condition: Callable[[], T | Literal[False] | None],
-    what: str,
-    limit: float = 60.0,
-    pause: float = 0.1,
-) -> T:
+def wait_for(condition: Condition[T], what: str, limit: float = 60.0, pause: float = 0.1) -> T:
     """The condition's first true value.  Raises `TookTooLong` after `limit` seconds.
 
     It is looked at again after a fiftieth of the seconds waited so far, 0.02 at least and `pause`

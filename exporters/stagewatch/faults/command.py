@@ -29,6 +29,7 @@ from stagewatch.core.config import (
     settings_of,
 )
 from stagewatch.core.errors import ConfigError, StagewatchError
+from stagewatch.core.terminal import aligned
 from stagewatch.faults import markers
 from stagewatch.faults.injection import Injection
 from stagewatch.faults.journal import Journal, default_directory
@@ -264,7 +265,4 @@ def _list(present: Iterable[Marker], *, as_json: bool) -> None:
                 marker.scenario or "-",
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    print("\n".join(aligned(rows)))

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from stagewatch.core.config import moment
 from stagewatch.core.errors import ConfigError, NoData, SourceError, StagewatchError
 from stagewatch.core.files import write_atomically
 from stagewatch.core.words import printable
@@ -61,13 +62,13 @@ def parse_marker(id: str, raw: bytes) -> Marker:
         return Marker(
             id=id,
             fault_type=_text(content, "fault_type", required=True),
-            start=_time(_text(content, "fault_injection_start", required=True)),
-            end=None if end is None else _time(str(end)),
+            start=moment(_text(content, "fault_injection_start", required=True)),
+            end=None if end is None else moment(str(end)),
             target_worker=_text(content, "target_worker"),
             expected_failure_stage=_text(content, "expected_failure_stage"),
             scenario=_text(content, "scenario"),
         )
-    except (ValueError, OverflowError, RecursionError) as error:
+    except (ValueError, OverflowError, OSError, RecursionError) as error:
         raise SourceError(f"marker {id}: {error}") from error
 
 
@@ -166,11 +167,6 @@ def _text(content: dict[str, object], key: str, *, required: bool = False) -> st
     if not isinstance(value, str) or (required and not value):
         raise ValueError(f"{key} must be a string")
     return printable(value, 128)
-
-
-def _time(text: str) -> float:
-    when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _iso(when: float) -> str:

@@ -11,6 +11,7 @@ from stagewatch.lemons.ledger import Event, Unit
 from stagewatch.prometheus.api import PrometheusApi, Track
 from stagewatch.prometheus.selectors import Not, Regex, select
 from stagewatch.report.history import runs
+from stagewatch.report.ledger import DAY, split, window
 from stagewatch.report.periods import Period
 from stagewatch.slurm.notation import REASON_CLASSES, expand_or_none
 from stagewatch.slurm.transport.text import slurm_runner
@@ -19,7 +20,6 @@ VERDICT_SECONDS, NODE_SECONDS, JOB_SECONDS = 60.0, 300.0, 900.0
 """Seconds between two looks: a verdict may last a minute, a node is out for longer, and jobs have
 it for hours; all ranks are looked at for these."""
 
-DAY = 86400.0
 GAP_SECONDS = 600.0
 """A verdict that comes back within this time is the same one."""
 
@@ -77,16 +77,16 @@ def _exposure(
         for metric, more in (("slurm_job_node", ""), ("gpu:job:info", ""), ("rl_rank_up", " == 1"))
     )
     known = select("gpu_info", **labels, mig="")
-    for start, end in _days(period):
-        window = f"[{end - start:.0f}s:{JOB_SECONDS:.0f}s]"
+    for day in split(period, DAY):
         here: dict[Unit, float] = {}
-        for each in api.query(f"count_over_time(({held}){window})", end):
+        looks = f"({held})[{window(day)}:{JOB_SECONDS:.0f}s]"
+        for each in api.query(f"count_over_time({looks})", day.end):
             unit = Unit(each.labels.get("cluster", ""), each.labels.get("node", ""))
             here[unit] = each.value * JOB_SECONDS / 3600
             of_nodes = pasts[unit.cluster].nodes
             of_nodes[unit] = of_nodes.get(unit, 0.0) + here[unit]
-        gpus = f"last_over_time({known}[{end - start:.0f}s])"
-        for each in api.query(f"group by (cluster, node, uuid, gpu) ({gpus})", end):
+        gpus = f"last_over_time({known}[{window(day)}])"
+        for each in api.query(f"group by (cluster, node, uuid, gpu) ({gpus})", day.end):
             node = Unit(each.labels.get("cluster", ""), each.labels.get("node", ""))
             gpu = node._replace(gpu=each.labels.get("uuid", ""))
             past = pasts[gpu.cluster]
@@ -174,13 +174,6 @@ def _out(
 
 def _runs(track: Track, gap: float) -> list[tuple[float, float]]:
     return runs([when for when, _ in track.samples], gap)
-
-
-def _days(period: Period) -> Iterator[tuple[float, float]]:
-    start = period.start
-    while start < period.end:
-        yield start, min(start + DAY, period.end)
-        start += DAY
 
 
 def failed_jobs(period: Period) -> Counter[str]:

@@ -21,7 +21,7 @@ from stagewatch.report import goodput, pages, records, recovery
 from stagewatch.report.experiment import Wanted, make_experiment
 
 if TYPE_CHECKING:
-    from stagewatch.report.drawing import Drawing
+    from stagewatch.report.figures import Drawing
 
 GOODPUT = (
     "Reports what the GPUs were paid for: where the hours of a month, or of another "

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jinja2
 import markupsafe
 
 import stagewatch
+from stagewatch.core.page import style
 from stagewatch.report import periods, story
 from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
@@ -43,7 +43,7 @@ def experiment_page(experiment: Experiment, figures: Mapping[str, str]) -> str:
     return _render(
         "experiment.html.jinja",
         figures={
-            name: markupsafe.Markup(svg)  # noqa: S704 - ours, see drawing
+            name: markupsafe.Markup(svg)  # noqa: S704 - ours, see figures
             for name, svg in figures.items()
         },
         title=story.capital(experiment.name),
@@ -107,9 +107,8 @@ def _render(template: str, **content: Any) -> str:
     words = (periods.span, periods.iso, periods.minute, periods.clock, periods.number)
     numbers = (periods.share, periods.portion, periods.amount)
     environment.filters |= {each.__name__: each for each in (*words, *numbers)}
-    css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     return environment.get_template(template).render(
-        css=markupsafe.Markup(css),  # noqa: S704 - our own file
+        css=markupsafe.Markup(style("stagewatch.report", "report.css")),  # noqa: S704 - our own
         version=stagewatch.__version__,
         made=periods.iso(time.time()),
         **content,

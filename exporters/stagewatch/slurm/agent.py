@@ -37,7 +37,7 @@ def collector_specs() -> tuple[CollectorSpec[SlurmContext], ...]:
         holdings.SPEC.built(lambda _, slurm: holdings.HoldingsCollector(slurm.cluster)),
         steps.SPEC.built(
             lambda _, slurm: steps.StepsCollector(
-                slurm.cluster.jobs, steps.StepProbe(prefix=slurm.options.bin_dir)
+                slurm.cluster.jobs, slurm.cluster.client.steps_answer
             )
         ),
         discovery.SPEC.built(

@@ -221,7 +221,7 @@ class Cluster:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._client = client
+        self.client = client
         self._timing = timing
         self._clock = clock
         self._wall = wall
@@ -253,7 +253,7 @@ class Cluster:
 
     def close(self) -> None:
         """Cancel all running requests and save the counters, after the last collection."""
-        self._client.close()
+        self.client.close()
         self.events.save(now=True)
 
     def _source(

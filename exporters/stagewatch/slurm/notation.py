@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 
+from stagewatch.core.words import indices_of, spans
+
 GpuCounts = tuple[tuple[str, int], ...]
 """GPUs by type in lower case, sorted; the type is empty if none was named."""
 
@@ -29,37 +31,16 @@ class NodeGpus:
 
 _ITEMS = re.compile(r"(?:[^,(\[]|\[[^\]]*\]|\([^)]*\))+")
 """Items between commas; commas in brackets do not separate."""
-_SPAN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(?::(\d{1,18}))?")
-_MAX_INDEX = 4096
 MAX_HOSTS = 200_000
 """A longer list is refused: users can write host lists."""
 _FEW = 256
 """Longest list in the large cache; the cache of longer lists is small."""
 
 
-def spans(text: str) -> Iterator[range]:
-    """The ranges of `3`, `0-2,5` or `1,4-20:4`.  Raises `ValueError`."""
-    for part in text.split(","):
-        match = _SPAN.fullmatch(part)
-        if not match:
-            raise ValueError(f"not a list of numbers: {text[:60]!r}")
-        yield range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1) or 1)
-
-
 @lru_cache(maxsize=4096)
 def array_tasks(text: str) -> int:
     """The number of tasks in `3`, `0-9%2` or `1,4-20:4`.  Raises `ValueError`."""
     return sum(map(len, spans(text.partition("%")[0])))
-
-
-def expand_indices(text: str) -> tuple[int, ...]:
-    """The numbers of a list such as `0-2,5`; empty for other text, and for a list that is too "
-    "long."""
-    try:
-        numbers = tuple(islice(chain.from_iterable(spans(text)), _MAX_INDEX + 1))
-    except ValueError:
-        return ()
-    return numbers if len(numbers) <= _MAX_INDEX else ()
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -225,7 +206,7 @@ def _gpu_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
         kind = ":".join(part for part in parts if part != "no_consume").lower()
         indices = re.match(r"IDX:([\d,-]+)\)", detail)
         before, seen = totals.get(kind, (0, ()))
-        totals[kind] = (before + number, seen + (expand_indices(indices[1]) if indices else ()))
+        totals[kind] = (before + number, seen + (indices_of(indices[1]) if indices else ()))
     for kind, (number, held) in totals.items():
         yield kind, number, held
 

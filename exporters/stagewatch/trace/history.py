@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import groupby
 from urllib.parse import urlsplit
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi, Track
 from stagewatch.prometheus.selectors import select
+from stagewatch.report.history import runs
 from stagewatch.trace.tracks import Slice
 
 STEP_SECONDS = 5.0
@@ -75,8 +75,5 @@ def _times(
     step = max(STEP_SECONDS, (end - start) / MAX_STEPS)
     looks = math.ceil((end - start) / step)
     for track in api.query_range(expression, end - looks * step, end, step):
-        times = [time for time, _ in track.samples]
-        # Consecutive samples share the difference between time and position.
-        for _, run in groupby(enumerate(times), lambda one: round((one[1] - end) / step) - one[0]):
-            there = [time for _, time in run]
-            yield track, int(there[0] * 1e6), int((there[-1] + step) * 1e6)
+        for first, last in runs([time for time, _ in track.samples], 1.5 * step):
+            yield track, int(first * 1e6), int((last + step) * 1e6)

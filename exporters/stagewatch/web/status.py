@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import stagewatch
+from stagewatch.core.page import style
 from stagewatch.core.runner import Runner
 from stagewatch.core.words import denied, duration, printable, size
 from stagewatch.web.facts import OPEN_ROWS, Judged, facts_of, next_steps
@@ -60,7 +61,7 @@ class StatusPage:
         self._facts = ""
         self._due = 0.0
         templates = resources.files(__package__) / "templates"
-        self._style = (templates / "status.css").read_text("utf-8")
+        self._style = style(__package__, "status.css")
         self._script = (templates / "live.js").read_bytes()
         digest = base64.b64encode(hashlib.sha256(self._style.encode()).digest()).decode()
         self._headers = {

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from stagewatch.core.files import write_atomically
 from stagewatch.faults.markers import Marker
 from stagewatch.prometheus.api import Alert, PrometheusApi
+from stagewatch.prometheus.selectors import select
 from stagewatch_lab.rl.scenario import Scenario
 
 
@@ -84,7 +84,7 @@ class Experiment:
         if len(done) < steps:
             return False
         learnt = "job_role_stage:rl_stage_baseline_median:seconds"
-        found = self._query(learnt)
+        found = [series.labels for series in self._api.query(self._mine(learnt))]
         return len({(each["role"], each["stage"]) for each in found} & LEARNT) == len(LEARNT)
 
     def due(self) -> bool:
@@ -158,16 +158,16 @@ class Experiment:
         """When the expected exception left its stage: the time is the first failure of a rank;
         the count proves that there was one."""
         surface = self.scenario.surface
-        labels = f'role="{surface.role}", stage="{surface.stage}", error="{surface.error}"'
-        if not self._query("rl_stage_failures_total", labels):
+        labels = {"role": surface.role, "stage": surface.stage, "error": surface.error}
+        if not self._api.query(self._mine("rl_stage_failures_total", **labels)):
             return None
-        job = f'job_id="{self.job.plan.job_id}"'
-        first = self._api.query(f"min(rl_rank_first_failure_timestamp_seconds{{{job}, {labels}}})")
+        times = self._mine("rl_rank_first_failure_timestamp_seconds", **labels)
+        first = self._api.query(f"min({times})")
         return first[0].value if first else time.time()
 
-    def _query(self, metric: str, labels: str = "") -> list[dict[str, Any]]:
-        selector = f'{metric}{{job_id="{self.job.plan.job_id}", {labels}}}'
-        return [series.labels for series in self._api.query(selector)]
+    def _mine(self, metric: str, **labels: str) -> str:
+        """A metric of this job."""
+        return select(metric, job_id=self.job.plan.job_id, **labels)
 
     def _other(self, alert: Alert) -> bool:
         """Whether an alert is about another job."""

@@ -47,8 +47,8 @@ def run(options: DemoOptions) -> int:
         show.say("training; the rules learn how long each stage takes")
         steps = options.baseline_steps
         slow = START_SECONDS + 20 * steps * 60 / options.pace
-        show.wait_until(lambda: experiment.warmed_up(steps), slow, "no baseline")
-        show.wait_until(experiment.due, 120, f"no step reached {scenario.stage}", MOMENT_SECONDS)
+        show.wait_until(lambda: experiment.warmed_up(steps), slow, "a baseline")
+        show.wait_until(experiment.due, 120, f"a step to reach {scenario.stage}", MOMENT_SECONDS)
         show.say(f"FAULT {scenario.source}: {scenario.summary} ({scenario.target})")
         record = experiment.inject()
         _watch(experiment, show)
@@ -77,7 +77,7 @@ def _watch(experiment: Experiment, show: Progress) -> None:
         finished = experiment.done() and experiment.job.over()
         return finished or time.monotonic() > limit
 
-    show.wait_until(over, FAULT_SECONDS + 60, "the scenario did not end")
+    show.wait_until(over, FAULT_SECONDS + 60, "the scenario to end")
 
 
 def _report(record: Record, experiment: Experiment) -> bool:

@@ -6,7 +6,6 @@ The mount is in a mount namespace of the demo's processes, and gone with the las
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
 from stagewatch.demo.waiting import wait_for
+from stagewatch_lab.rl import namespaces
 from stagewatch_lab.rl.plan import MIB
 
 SIZE = 160 * MIB
@@ -23,13 +23,7 @@ FILL_ATTEMPTS = 40
 
 def missing() -> str:
     """What this machine lacks for a mount, empty if nothing."""
-    if os.geteuid() != 0:
-        return "needs root to mount a tmpfs"
-    for tool in ("unshare", "nsenter", "mount", "fallocate"):
-        if shutil.which(tool) is None:
-            return f"needs {tool} (Debian packages util-linux, mount)"
-    probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
-    return "may not make mount namespaces" if probe.returncode else ""
+    return namespaces.missing("mount", "mount", "fallocate")
 
 
 class MountNamespace:

@@ -16,12 +16,13 @@ import json
 import os
 import random
 import select
-import shutil
 import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from stagewatch_lab.rl import namespaces
 
 CLONE_NEWNET = 0x40000000
 TUNSETIFF = 0x400454CA
@@ -33,15 +34,9 @@ TCP = 6
 
 def missing() -> str:
     """What this machine lacks for it, empty if nothing."""
-    if os.geteuid() != 0:
-        return "needs root to make a network namespace"
-    for tool in ("ip", "nsenter"):
-        if shutil.which(tool) is None:
-            return f"needs {tool} (Debian packages iproute2, util-linux)"
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
-        return "needs /dev/net/tun"
-    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
-    return "may not make network namespaces" if probe.returncode else ""
+        return "needs root, and /dev/net/tun"
+    return namespaces.missing("net", "ip")
 
 
 class Trouble:

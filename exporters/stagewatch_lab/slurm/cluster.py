@@ -9,20 +9,17 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.stack import free_ports
-from stagewatch.demo.waiting import TookTooLong, wait_for
+from stagewatch.demo.waiting import Condition, T, TookTooLong, wait_for
 from stagewatch_lab.slurm.configuration import ClusterSpec, write_configuration
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import Accounting, Daemons, Munge, environment
-
-T = TypeVar("T")
 
 
 class SlurmCluster:
@@ -68,10 +65,7 @@ class SlurmCluster:
         """Whether a ping gets an answer.  Raises `StagewatchError` if slurmctld has ended."""
         if not self.daemons.running("slurmctld"):
             raise StagewatchError(f"slurmctld ended:\n{self.daemons.log('slurmctld')}")
-        ping = subprocess.run(
-            ["scontrol", "ping"], env=self.env, capture_output=True, text=True, check=False
-        )
-        return "is UP" in ping.stdout
+        return "is UP" in self.run("scontrol", "ping", check=False)
 
     def start_slurmd(self, node: str) -> None:
         """Start the daemon of one node; jobs that still run continue."""
@@ -113,9 +107,7 @@ class SlurmCluster:
         shown = self.run("scontrol", "-o", "show", "job", job, check=False)
         return shown.partition(" JobState=")[2].split(" ")[0]
 
-    def wait(
-        self, condition: Callable[[], T | Literal[False] | None], what: str, limit: float = 90
-    ) -> T:
+    def wait(self, condition: Condition[T], what: str, limit: float = 90) -> T:
         """Wait for a condition; the controller's log goes into the failure."""
         try:
             return wait_for(condition, what, limit)
@@ -130,23 +122,6 @@ class SlurmCluster:
             return state if state in states else None
 
         return self.wait(there, f"job {job} to be {states}")
-
-    def step_daemon(self, job: str) -> int:
-        """The process of the job's batch step."""
-
-        def find() -> int | None:
-            for entry in Path("/proc").glob("[0-9]*"):
-                try:
-                    title = (entry / "cmdline").read_bytes().decode(errors="replace")
-                    parent = (entry / "status").read_text().partition("PPid:\t")[2].split()[0]
-                except (OSError, IndexError):
-                    continue
-                ours = int(parent) == self.daemons.keeper.pid
-                if ours and title.startswith(f"slurmstepd: [{job}.batch]"):
-                    return int(entry.name)
-            return None
-
-        return self.wait(find, f"the step daemon of job {job}")
 
     def processes_on(self, node: str) -> set[int]:
         """What runs on one of the nodes in jobs, with the step daemons."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 
+from stagewatch.prometheus.selectors import select
 from stagewatch_lab.slurm.lab import GPUS, NODES, TRY_AGAIN
 from stagewatch_lab.slurm.phases import job_quiet, job_resumed
-from stagewatch_lab.slurm.story import Story, chosen
+from stagewatch_lab.slurm.story import Story
 
 RANK = "3"
 ENDED = "slurm_jobs_ended_total"
@@ -18,7 +19,7 @@ def process_killed(story: Story) -> None:
     """One rank gets SIGKILL, and the job requeues itself."""
     job = story.train()
     before = story.counter(REQUEUES), story.counter(ENDED, state="REQUEUED")
-    info = chosen("rl_rank_info", job_id=job, role="train", rank=RANK)
+    info = select("rl_rank_info", job_id=job, role="train", rank=RANK)
     (victim,) = story.wait(info, "the rank")
     node, pid = victim.labels["node"], int(victim.labels["pid"])
     story.inject("process_kill", lambda: os.kill(pid, signal.SIGKILL), node=node, rank=RANK)
@@ -46,21 +47,21 @@ def no_capacity(story: Story) -> None:
     story.inject("no_capacity", take_away, nodes=",".join(free))
     wanted = [slurm.submit("-N2", f"--gres=gpu:h200:{GPUS}", script="true") for _ in range(2)]
     whole = slurm.submit(f"-N{len(NODES)}", f"--gres=gpu:h200:{GPUS}", script="true")
-    pending = chosen("slurm_queue_jobs", partition="train", state="PENDING")
+    pending = select("slurm_queue_jobs", partition="train", state="PENDING")
     story.wait(f"sum({pending}) == 3", "three jobs to be pending")
     reasons = 'reason=~"Resources|Priority|NodesUnavailable|ReqNodeNotAvail"'
     story.wait(f'sum(slurm_queue_jobs{{state="PENDING", {reasons}}}) == 3', "their reasons")
     found = story.query(f"max by (reason) ({pending} > 0)")
     story.facts["reasons"] = sorted(each.labels["reason"] for each in found)
     story.say(f"pending because of {', '.join(story.facts['reasons'])}")
-    gpus = chosen("slurm_queue_gpus", state="PENDING", gpu_type="h200")
+    gpus = select("slurm_queue_gpus", state="PENDING", gpu_type="h200")
     story.wait(f"sum({gpus}) == {(2 + 2 + len(NODES)) * GPUS}", "the GPUs asked for")
     story.wait(f"max(slurm_pending_age_seconds{{{reasons}}}) > 5", "their age to grow")
     story.fires("SlurmNodeDrained", node=free[0])
     step = story.value(f"max({story.rank_series('rl_rank_step')})", "the step")
     story.wait(f"min({story.rank_series('rl_rank_step')}) > {step}", "the running job to go on")
     story.expect("no agent fails", not story.query("stagewatch_collector_success == 0"))
-    pages = story.query(chosen("ALERTS", alertstate="firing", severity="critical"))
+    pages = story.query(select("ALERTS", alertstate="firing", severity="critical"))
     story.expect("nodes that were taken away on purpose page nobody", not pages)
     slurm.run("scontrol", "update", f"nodename={','.join(free)}", "state=resume")
     for each in wanted:
@@ -86,5 +87,5 @@ def requeue_loop(story: Story) -> None:
     slurm.run("scancel", story.job)
     story.clear()
     story.resolves("SlurmRequeueLoop")
-    cancelled = chosen(ENDED, partition="train", state="CANCELLED")
+    cancelled = select(ENDED, partition="train", state="CANCELLED")
     story.wait(f"{cancelled} > 0", "its last end to be counted")

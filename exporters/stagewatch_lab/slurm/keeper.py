@@ -21,17 +21,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
+from stagewatch.core.processes import Children
+
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
     """Serve requests until the input ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches the whole foreground group
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     owner = os.getppid()
+    children = Children()
     statuses: dict[int, int] = {}
     directories: list[str] = []
     buffer = b""
@@ -45,7 +46,8 @@ def main() -> None:
                 return
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
-                _answer(json.loads(line), statuses, directories, libc)
+                reply = _answer(json.loads(line), children, statuses, directories)
+                os.write(1, json.dumps(reply).encode() + b"\n")
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the directories are removed first
         _kill_all()
@@ -55,41 +57,17 @@ def main() -> None:
 
 
 def _answer(
-    request: dict[str, Any], statuses: dict[int, int], directories: list[str], libc: ctypes.CDLL
-) -> None:
+    request: dict[str, Any], children: Children, statuses: dict[int, int], directories: list[str]
+) -> dict[str, Any]:
     if "argv" in request:
-        reply: dict[str, Any] = {"pid": _spawn(request, libc)}
-    elif "prefix" in request:
+        command = ["env", "-C", request["cwd"], *request["argv"]]
+        log = Path(request["log"])
+        return {"pid": children.start(command, log=log, environ=request["env"]).pid}
+    if "prefix" in request:
         directories.append(tempfile.mkdtemp(prefix=request["prefix"]))
-        reply = {"directory": directories[-1]}
-    else:
-        _reap(statuses)
-        reply = {"status": statuses.get(request["pid"])}
-    os.write(1, json.dumps(reply).encode() + b"\n")
-
-
-def _spawn(request: dict[str, Any], libc: ctypes.CDLL) -> int:
-    keeper = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        os.setsid()
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != keeper:
-            os._exit(1)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.chdir(request["cwd"])
-        os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606
-    except OSError as error:
-        os.write(2, f"{request['argv'][0]}: {error}\n".encode())
-    finally:
-        os._exit(127)
+        return {"directory": directories[-1]}
+    _reap(statuses)
+    return {"status": statuses.get(request["pid"])}
 
 
 def _reap(statuses: dict[int, int]) -> None:
@@ -125,7 +103,3 @@ def _kill_all() -> None:
                 continue
         _reap({})
         time.sleep(0.02)
-
-
-if __name__ == "__main__":
-    main()

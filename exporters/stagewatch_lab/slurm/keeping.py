@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.children.start import bare_python
 from stagewatch.core.errors import StagewatchError
 
 KILL_SECONDS = 60.0
@@ -29,9 +27,8 @@ class Keeper:
     _process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        script = Path(__file__).with_name("keeper.py")
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(script)],
+            bare_python("stagewatch_lab.slurm.keeper"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -50,11 +47,8 @@ class Keeper:
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) -> int:
         """Start a process in the background; returns its pid."""
-        return int(
-            self._ask({"argv": list(argv), "env": dict(env), "log": str(log), "cwd": str(cwd)})[
-                "pid"
-            ]
-        )
+        where = {"log": str(log), "cwd": str(cwd)}
+        return int(self._ask({"argv": list(argv), "env": dict(env), **where})["pid"])
 
     def status(self, pid: int) -> int | None:
         """The exit status of a process (negative: killed by that signal), `None` while it runs."""
@@ -80,7 +74,9 @@ class Keeper:
         if to is None or back is None or to.closed:
             return
         to.close()
-        if not _ended(back.fileno(), KILL_SECONDS):
+        end = select.poll()
+        end.register(back)
+        if not end.poll(KILL_SECONDS * 1000):
             self._process.kill()  # and the kernel kills what it started
         back.close()
         try:
@@ -97,14 +93,3 @@ class Keeper:
             to.flush()
             reply: dict[str, Any] = json.loads(back.readline())
             return reply
-
-
-def _ended(pipe: int, seconds: float) -> bool:
-    """Wait for the end of a pipe; False if it does not come in time."""
-    deadline = time.monotonic() + seconds
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        if not os.read(pipe, 65536):
-            return True
-    return False

@@ -7,21 +7,17 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeVar
 
 from stagewatch.core.errors import ConfigError
 from stagewatch.demo.stack import Stack, free_port, only
-from stagewatch.demo.waiting import TookTooLong
+from stagewatch.demo.waiting import Condition, T, TookTooLong
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.rules import INTERVAL_SECONDS, write_rules
 from stagewatch_lab.slurm.services import Accounting, Munge, missing
 from stagewatch_lab.slurm.training import Checkpoints
-
-T = TypeVar("T")
 
 NODES = ("n1", "n2", "n3", "n4")
 GPUS = 2
@@ -159,9 +155,7 @@ class SlurmLab(Stack):
         names = self.slurm.run("squeue", "-h", "-j", job, "-o", "%N").strip()
         return self.slurm.run("scontrol", "show", "hostnames", names).split() if names else []
 
-    def wait(
-        self, condition: Callable[[], T | Literal[False] | None], what: str, limit: float = 240.0
-    ) -> T:
+    def wait(self, condition: Condition[T], what: str, limit: float = 240.0) -> T:
         """As of any stack; the controller's log goes into the failure."""
         try:
             return super().wait(condition, what, limit)

@@ -8,9 +8,10 @@ import shlex
 import signal
 import time
 
+from stagewatch.prometheus.selectors import select
 from stagewatch_lab.slurm.lab import NODES
 from stagewatch_lab.slurm.phases import job_quiet, job_resumed, node_back, node_out
-from stagewatch_lab.slurm.story import Story, chosen
+from stagewatch_lab.slurm.story import Story
 
 FAILURES = "slurm_node_failures_total"
 ENDED = "slurm_jobs_ended_total"
@@ -28,7 +29,7 @@ def node_drained(story: Story) -> None:
     node_out(story, node, "drain")
     fired = story.fires("SlurmNodeDrained", node=node)
     story.expect("the reason is told", REASON in fired.description)
-    failures = chosen(FAILURES, kind="drain", reason_class="gpu")
+    failures = select(FAILURES, kind="drain", reason_class="gpu")
     story.wait(f"{failures} == {before + 1}", "the drain to be counted")
     command = re.search(r"scontrol update nodename=\S+ state=resume", fired.description)
     story.expect("the alert has the command to run", command)
@@ -36,7 +37,7 @@ def node_drained(story: Story) -> None:
     node_back(story, node, "drain")
     story.clear()
     story.resolves("SlurmNodeDrained")
-    restarted = story.query(chosen("slurm_job_restarts", job_id=job))
+    restarted = story.query(select("slurm_job_restarts", job_id=job))
     story.expect(f"job {job} has run all the while", not restarted and _trains(story))
     job_quiet(story)
 
@@ -72,9 +73,9 @@ def controller_killed(story: Story) -> None:
     spare = next(node for node in NODES if node not in lab.nodes_of(job))
     reason = f"{REASON}, ticket {job}"
     slurm.run("scontrol", "update", f"nodename={spare}", "state=drain", f"reason={reason}")
-    drained = chosen("ALERTS", alertname="SlurmNodeDrained", alertstate="firing", node=spare)
+    drained = select("ALERTS", alertname="SlurmNodeDrained", alertstate="firing", node=spare)
     story.wait(drained, "an alert from before")
-    info = chosen("rl_rank_info", job_id=job, role="train", rank="2")
+    info = select("rl_rank_info", job_id=job, role="train", rank="2")
     pid = int(story.wait(info, "a rank")[0].labels["pid"])
     before = _counters(story)
     slurm.wait_job_saved(job)
@@ -102,13 +103,13 @@ def controller_killed(story: Story) -> None:
     for name in ("SlurmControllerDown", "SlurmBlocksNodesAnswer", "JobStalled"):
         story.resolves(name)
     # Until then it is UNKNOWN, and Slurm refuses to resume it.
-    story.wait(chosen("slurm_node_state", node=spare, state="IDLE"), f"{spare} to have answered")
+    story.wait(select("slurm_node_state", node=spare, state="IDLE"), f"{spare} to have answered")
     story.clear()
     story.expect("nothing was counted as ended, requeued or failed", _counters(story) == before)
     story.expect("the alert from before fires on", story.query(drained))
     since = int(time.time() - story.phases["injection"])
     down = f'max_over_time(ALERTS{{alertname=~"SlurmNodeDown|SlurmNodeCountDropped"}}[{since}s])'
-    back = f"max_over_time({chosen('node:recovery:event', node=spare)}[{since}s])"
+    back = f"max_over_time({select('node:recovery:event', node=spare)}[{since}s])"
     story.expect("no node was called down or back", not story.query(f"{down} or {back}"))
     story.expect(f"job {job} has run all the while", slurm.job_state(job) == "RUNNING")
     slurm.run("scontrol", "update", f"nodename={spare}", "state=resume")

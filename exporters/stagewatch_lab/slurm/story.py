@@ -13,7 +13,11 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.core.files import write_atomically
 from stagewatch.faults.markers import Marker, close_marker, write_marker
 from stagewatch.prometheus.api import Series
+from stagewatch.prometheus.selectors import select
 from stagewatch_lab.slurm.lab import NODES, SlurmLab
+
+PATIENCE = 120.0
+"""Seconds within which what a scenario waits for must be seen in Prometheus."""
 
 
 @dataclass
@@ -87,22 +91,22 @@ class Story:
         """An instant query."""
         return self.lab.api.query(expression)
 
-    def wait(self, expression: str, what: str, limit: float = 120) -> list[Series]:
+    def wait(self, expression: str, what: str) -> list[Series]:
         """The series of an expression, once there are any."""
-        return self.lab.wait(lambda: self.query(expression), f"{what}: {expression}", limit)
+        return self.lab.wait(lambda: self.query(expression), f"{what}: {expression}", PATIENCE)
 
-    def gone(self, expression: str, what: str, limit: float = 120) -> None:
+    def gone(self, expression: str, what: str) -> None:
         """Wait until an expression yields nothing."""
-        self.lab.wait(lambda: not self.query(expression), f"{what}: {expression}", limit)
+        self.lab.wait(lambda: not self.query(expression), f"{what}: {expression}", PATIENCE)
 
-    def value(self, expression: str, what: str, limit: float = 120) -> float:
+    def value(self, expression: str, what: str) -> float:
         """The only value of an expression, once there is one."""
-        return self.wait(expression, what, limit)[0].value
+        return self.wait(expression, what)[0].value
 
-    def phase(self, name: str, expression: str, limit: float = 120) -> float:
+    def phase(self, name: str, expression: str) -> float:
         """A phase whose time is the value of an expression, if that is after the injection."""
         since = int(self.phases["injection"])  # Slurm's times are whole seconds
-        return self._reached(name, self.value(f"min({expression} >= {since})", name, limit))
+        return self._reached(name, self.value(f"min({expression} >= {since})", name))
 
     def begins(self, name: str, selector: str, since: float | None = None) -> float:
         """A phase that begins with the first sample of a series since some time."""
@@ -127,7 +131,7 @@ class Story:
 
     def fires(self, name: str, **labels: str) -> Fired:
         """Wait for an alert to fire; the first one that does is the detection."""
-        selector = chosen("ALERTS", alertname=name, alertstate="firing", **labels)
+        selector = select("ALERTS", alertname=name, alertstate="firing", **labels)
         self.wait(selector, f"{name} to fire")
         at = self._first(selector)
         found = next(
@@ -141,23 +145,23 @@ class Story:
         self.say(f"ALERT {name} (+{at - self.phases['injection']:.1f} s): {description}")
         return self.alerts[name]
 
-    def resolves(self, name: str, limit: float = 120) -> None:
+    def resolves(self, name: str) -> None:
         """Wait until an alert that fired does not any more."""
         fired = self.alerts[name]
         wanted = {k: v for k, v in fired.labels.items() if k not in ("alertname", "severity")}
-        self.gone(chosen("ALERTS", alertname=name, **wanted), f"{name} to resolve", limit)
+        self.gone(select("ALERTS", alertname=name, **wanted), f"{name} to resolve")
         fired.resolved = time.time()
         self.say(f"resolved {name} (+{fired.resolved - self.phases['injection']:.1f} s)")
 
     def rank_series(self, metric: str, **labels: str) -> str:
         """A metric of the job's ranks that are alive, on whichever nodes."""
         on = "(cluster, node, job_id, role, rank)"
-        mine = chosen(metric, job_id=self.job, **labels)
+        mine = select(metric, job_id=self.job, **labels)
         return f"({mine} and on {on} rl_rank_up == 1)"
 
     def counter(self, metric: str, **labels: str) -> float:
         """The sum of a counter's series, 0 where there are none."""
-        found = self.query(f"sum({chosen(metric, **labels)})")
+        found = self.query(f"sum({select(metric, **labels)})")
         return found[0].value if found else 0.0
 
     def record(self) -> dict[str, Any]:
@@ -194,9 +198,3 @@ class Story:
     def save(self, path: Path) -> None:
         """Write the record atomically."""
         write_atomically(path, f"{json.dumps(self.record(), indent=2)}\n".encode(), mode=0o644)
-
-
-def chosen(metric: str, **labels: str) -> str:
-    """A selector of series."""
-    pairs = ", ".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
-    return f"{metric}{{{pairs}}}"

@@ -107,14 +107,14 @@ def _cpu(request: Request, options: CpuOptions) -> Plan:
 
 def _cores(request: Request) -> list[int]:
     listed = _ONLINE.read_text().strip()
-    online = parse_cores(listed)
+    online = set(words.indices_of(listed))
     target = request.target
     if target == "all":
         return sorted(online)
     if ":" in target:
         process = find_process(target.removeprefix("pid:"), request.record_dir)
         return sorted(os.sched_getaffinity(process.pid))
-    cores = parse_cores(target)
+    cores = set(words.indices_of(target))
     if not cores:
         raise CPU.refuse_target(request)
     if missing := cores - online:
@@ -122,19 +122,6 @@ def _cores(request: Request) -> list[int]:
             f"--target {target}: this machine has no core {min(missing)}, only {listed}"
         )
     return sorted(cores)
-
-
-def parse_cores(text: str) -> set[int]:
-    """Core numbers from the kernel's list form, as `0,4-7`; empty for other text."""
-    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", text):
-        return set()
-    cores: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if int(last or first) < int(first):
-            return set()
-        cores.update(range(int(first), int(last or first) + 1))
-    return cores
 
 
 CPU = Kind(

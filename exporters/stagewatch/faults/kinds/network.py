@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from stagewatch.core.collector import NoOptions
 from stagewatch.core.config import duration, option
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.privileges.capabilities import held
 from stagewatch.faults.plan import (
     CommandStep,
     Kind,
@@ -190,9 +191,7 @@ def refuse_other(device: str, outermost: dict[str, Any] | None) -> None:
 
 
 def _require_admin() -> None:
-    status = Path("/proc/self/status").read_text()
-    capabilities = int(re.findall(r"^CapEff:\s+([0-9a-f]+)$", status, re.MULTILINE)[0], 16)
-    if not capabilities >> _NET_ADMIN & 1:
+    if _NET_ADMIN not in held():
         raise StagewatchError("needs root, or CAP_NET_ADMIN: it changes rules of the network")
 
 

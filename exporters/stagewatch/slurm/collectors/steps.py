@@ -9,60 +9,14 @@ step daemons; it starts nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
-from stagewatch.core.commands import CommandRunner, NoAnswer
-from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.model import Job, Records
 from stagewatch.slurm.notation import total
-from stagewatch.slurm.transport.text import slurm_runner
-
-_ARGUMENTS = ("--allsteps", "--noheader", "--parsable2", "--format=JobID")
-
-
-class StepProbe:
-    """Asks the steps of one job whether they answer."""
-
-    def __init__(
-        self,
-        *,
-        prefix: Path | None = None,
-        runner: Callable[[], CommandRunner] = slurm_runner,
-    ) -> None:
-        self._command = str(prefix / "sstat") if prefix else "sstat"
-        self._runner = runner()
-
-    def probe(self, job_id: int, timeout: float) -> bool:
-        """Whether a job's steps answer within `timeout` seconds.
-
-        Raises `NoData` if the job has no step, and `SourceError` if the question could not be
-        asked.
-        """
-        try:
-            output = self._runner.run([self._command, *_ARGUMENTS, f"--jobs={job_id}"], timeout)
-        except NoAnswer:
-            return False
-        except SourceError as error:
-            if _has_no_steps(str(error)):
-                raise NoData(f"job {job_id} has no steps") from error
-            raise
-        return bool(output.strip())  # sstat prints nothing and has status 0 where a step is silent
-
-    def close(self) -> None:
-        """Kill a probe that is under way."""
-        self._runner.close()
-
-
-def _has_no_steps(message: str) -> bool:
-    return any(
-        sign in message
-        for sign in ("No steps running", "couldn't get steps", "has expired", "Invalid job id")
-    )
-
 
 RESPONSIVE = gauge(
     "slurm_step_responsive",
@@ -76,18 +30,21 @@ MOST = 20
 
 
 class StepsCollector(Collector):
-    """Probes one job per collection, and remembers the answers of the others."""
+    """Asks one job per collection, and remembers the answers of the others.
+
+    `answer` says whether the steps of a job answer in time, as `SlurmCli.steps_answer` does.
+    """
 
     def __init__(
         self,
         jobs: Source[Records[Job]],
-        probe: StepProbe,
+        answer: Callable[[int, float], bool],
         *,
         most: int = MOST,
         timeout: float = 8.0,
     ) -> None:
         self._jobs = jobs
-        self._probe = probe
+        self._answer = answer
         self._most = most
         self._timeout = timeout
         self._answers: dict[int, bool] = {}
@@ -110,17 +67,13 @@ class StepsCollector(Collector):
             job_id: answer for job_id, answer in self._answers.items() if job_id in chosen
         }
         try:
-            self._answers[job] = self._probe.probe(job, self._timeout)
+            self._answers[job] = self._answer(job, self._timeout)
         except NoData:
             self._answers.pop(job, None)
         out = Samples()
         for job_id, answer in self._answers.items():
             out.add(RESPONSIVE, int(answer), job_id)
         return out
-
-    def close(self) -> None:
-        """Kill a probe that is under way."""
-        self._probe.close()
 
 
 def _largest(jobs: tuple[Job, ...], most: int) -> list[int]:

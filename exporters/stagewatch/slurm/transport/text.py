@@ -21,14 +21,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 
-from stagewatch.core.commands import CommandRunner
+from stagewatch.core.commands import CommandRunner, NoAnswer
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm import model
 from stagewatch.slurm.model import Records, joined, moment, names, number, required
 from stagewatch.slurm.model import text as value
 from stagewatch.slurm.notation import (
     GpuCounts,
-    NodeGpus,
     gpus_of_request,
     gpus_of_tres,
     job_state,
@@ -56,6 +55,11 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     }
     fixed = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
     return {**kept, **fixed}
+
+
+_STEPS = ("--allsteps", "--noheader", "--parsable2", "--format=JobID")
+_NO_STEPS = ("No steps running", "couldn't get steps", "has expired", "Invalid job id")
+"""What sstat says of a job without steps."""
 
 
 def slurm_runner() -> CommandRunner:
@@ -107,6 +111,21 @@ class SlurmCli:
         return accounting.parse_events(
             self._account("node_events", timeout, "sacctmgr", *arguments)
         )
+
+    def steps_answer(self, job_id: int, timeout: float) -> bool:
+        """Whether the steps of a job answer in time, each asked once by its slurmd.
+
+        Raises `NoData` if the job has no step.
+        """
+        try:
+            output = self._run("steps", timeout, "sstat", *_STEPS, f"--jobs={job_id}")
+        except NoAnswer:
+            return False
+        except SourceError as error:
+            if any(sign in str(error) for sign in _NO_STEPS):
+                raise NoData(f"job {job_id} has no steps") from error
+            raise
+        return bool(output.strip())  # sstat prints nothing and has status 0 where a step is silent
 
     def close(self) -> None:
         """Kill every command that is running."""
@@ -327,21 +346,9 @@ def _node(line: str) -> model.Node:
         state=sys.intern(state),
         flags=flags,
         partitions=names(pairs.get("Partitions", "")),
-        gpus=_node_gpus(pairs),
+        gpus=node_gpus(value(pairs.get("Gres", "")), value(pairs.get("GresUsed", ""))),
         address=value(pairs.get("NodeAddr", "")) or name,
         reason=value(" ".join(text.split())),
         reason_user=value(signature[1]) if signature else "",
         reason_time=moment(signature[2]) if signature else None,
     )
-
-
-def _node_gpus(pairs: Mapping[str, str]) -> tuple[NodeGpus, ...]:
-    """The GPUs by GRES, or by the TRES in use if a version does not show the GRES in use."""
-    used = value(pairs.get("GresUsed", ""))
-    gpus = node_gpus(value(pairs.get("Gres", "")), used)
-    if used or not gpus:
-        return gpus
-    allocated = dict(gpus_of_tres(value(pairs.get("AllocTRES", ""))) or ())
-    if len(gpus) == 1:
-        allocated = {gpus[0].type: sum(allocated.values())}
-    return tuple(NodeGpus(of.type, of.configured, allocated.get(of.type, 0)) for of in gpus)
