@@ -26,5 +26,7 @@ local files = import 'files.libsonnet';
 
   prometheusAlerts+:: { groups+: [group for group in groups if alerts(group)] },
   prometheusRules+:: { groups+: [group for group in groups if !alerts(group)] },
-  grafanaDashboards+:: files.boards,
+  grafanaDashboards+::
+    if $._config.runbooks == '' then files.boards
+    else std.parseJson(std.strReplace(std.manifestJsonMinified(files.boards), '${runbooks:raw}', $._config.runbooks)),
 }

@@ -270,7 +270,6 @@ def table(
     sort: str | Sequence[tuple[str, bool]] = "",
     order: str = "",
     lacking: str = "",
-    runbooks: bool = False,
     width: int = 24,
     rows: int = 8,
 ) -> Panel:
@@ -279,8 +278,8 @@ def table(
     `sort` is a column's title, its largest values first; or several, each with whether that is so.
     `order` is a column's title, too, or an
     expression by labels that all columns have: only the rows where it is the largest are asked
-    for.  Nodes and jobs lead to their boards, and with `runbooks`, which takes the variable of that
-    name, alerts to their runbooks.
+    for.  Nodes and jobs lead to their boards, and alerts to their runbooks, for which the board
+    needs the variable `runbooks`.
     """
     sorts = [(sort, True)] if isinstance(sort, str) and sort else sort or []
     queries = [Query(expr) for expr in _largest(columns, order)]
@@ -305,7 +304,7 @@ def table(
         for label in _BOARD_OF
         if label in keys
     ]
-    if runbooks:
+    if "alertname" in keys:
         overrides.append(_override(keys["alertname"], {"links": [_RUNBOOK]}))
     options = {"sortBy": [{"displayName": name, "desc": down} for name, down in sorts]}
     field: dict[str, Any] = {"custom": {"filterable": True}}
