@@ -43,7 +43,13 @@ def expand(expression: str) -> str:
 
 _BOARD_OF = {"node": "stagewatch-gpu-health", "job_id": "stagewatch-job"}
 """The board on what a label names: cells and lines lead to it, with time range and cluster."""
-_RUNBOOK = {"title": "Open the runbook", "url": "${runbooks:raw}/${__value.text}.md"}
+_RUNBOOK = {
+    "title": "Open the runbook",
+    "url": "${runbooks:raw}/${__value.text}.md",
+    "targetBlank": True,  # it is no page of Grafana: the board stays open
+}
+_ALERT_PIXELS = 260
+"""Shows the longest name of an alert."""
 
 
 def worst(expr: str, by: str = "", *, most: int = 20, least: bool = False) -> str:
@@ -305,9 +311,10 @@ def table(
         if label in keys
     ]
     if "alertname" in keys:
-        overrides.append(_override(keys["alertname"], {"links": [_RUNBOOK]}))
+        alert = {"links": [_RUNBOOK], "custom.width": _ALERT_PIXELS}
+        overrides.append(_override(keys["alertname"], alert))
     options = {"sortBy": [{"displayName": name, "desc": down} for name, down in sorts]}
-    field: dict[str, Any] = {"custom": {"filterable": True}}
+    field: dict[str, Any] = {"custom": {"filterable": True, "minWidth": 90}}
     if lacking:
         field["noValue"] = lacking
     panel = _panel("table", title, description, targets, width, rows, field, options)
