@@ -24,7 +24,7 @@ dashboard = draw.board(
     uid="stagewatch-job",
     description="One job: ranks and stages, sockets, storage, GPUs, and its alerts.",
     guide=GUIDE,
-    variables_used=("partition", "node", "job_id"),
+    variables_used=("partition", "node", "job_id", "runbooks"),
     sections=[
         draw.section(
             "Now",

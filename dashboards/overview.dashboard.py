@@ -138,7 +138,6 @@ dashboard = draw.board(
                 ],
                 order=NEWEST,
                 sort=(("Severity", False), ("For", False)),
-                runbooks=True,
                 width=16,
                 rows=9,
             ),

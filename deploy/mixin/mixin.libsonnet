@@ -26,5 +26,11 @@ local files = import 'files.libsonnet';
 
   prometheusAlerts+:: { groups+: [group for group in groups if alerts(group)] },
   prometheusRules+:: { groups+: [group for group in groups if !alerts(group)] },
-  grafanaDashboards+:: files.boards,
+  local known(variable) =
+    if variable.name != 'runbooks' || $._config.runbooks == '' then variable
+    else { name: variable.name, type: 'constant', query: $._config.runbooks, hide: variable.hide },
+  grafanaDashboards+:: {
+    [name]: files.boards[name] { templating+: { list: std.map(known, super.list) } }
+    for name in std.objectFields(files.boards)
+  },
 }

@@ -47,7 +47,7 @@ def assets(name: str) -> Path:
 def address(value: object) -> str:
     """an address that begins with http:// or https://, without blanks and quotes"""
     url = http_url(value).rstrip("/")
-    if re.search(r"[\s\"'#{}<>]", url):
+    if re.search(r"[\s\"'#{}<>\\]", url):
         raise ValueError
     return url
 
@@ -130,10 +130,11 @@ def kubernetes_rules() -> str:
 
 
 def _linked(content: str, links: AssetsOptions) -> str:
-    """A file with the links of alerts completed."""
+    """A file of rules or a board with the links of alerts completed."""
     if links.runbooks:
         whole = f"runbook_url: '{links.runbooks}/"
         content = re.sub(r"runbook_url: '[^']*}}", lambda _: whole, content)
+        content = content.replace("${runbooks:raw}", links.runbooks)
     if links.grafana:
         content = content.replace("dashboard_url: /d/", f"dashboard_url: {links.grafana}/d/")
     return content

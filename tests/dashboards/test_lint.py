@@ -174,6 +174,31 @@ def test_links_from_cells_lead_to_boards_that_exist(name: str) -> None:
 
 
 @every_board
+def test_tables_place_and_link_the_columns_that_their_queries_return(name: str) -> None:
+    """Grafana says nothing about an override or a place of a column that is not there."""
+    for panel in data_panels(load(name)):
+        if panel["type"] != "table":
+            continue
+        merge, organize = panel["transformations"]
+        assert (merge["id"], organize["id"]) == ("merge", "organize")
+        texts = organize["options"]["renameByName"]
+        fields = {f"Value #{target['refId']}" for target in panel["targets"]}
+        for target in panel["targets"]:
+            labels = re.search(r"by \(([^)]*)\)", target["expr"])
+            assert labels, target["expr"]
+            fields |= set(labels[1].split(", "))
+        columns = {texts.get(field, field) for field in fields}
+        placed = {texts.get(field, field) for field in organize["options"]["indexByName"]}
+        assert placed == columns, panel["title"]
+        overrides = panel["fieldConfig"]["overrides"]
+        used = {override["matcher"]["options"] for override in overrides}
+        used |= {each["displayName"] for each in panel["options"]["sortBy"]}
+        assert used <= columns, panel["title"]
+        linked = [each["matcher"]["options"] for each in overrides if RUNBOOK in str(each)]
+        assert linked == ["Alert"] * ("alertname" in fields), panel["title"]
+
+
+@every_board
 def test_alerts_that_only_hold_back_others_are_not_counted(name: str) -> None:
     """Those with the label notify go to nobody (alerts/slurm.rules.yaml)."""
     for query in all_queries(name):

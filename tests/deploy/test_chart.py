@@ -335,6 +335,10 @@ def test_the_mixin_completes_the_links_of_alerts(content: Path) -> None:
              if name in rule.get("annotations", {})]  # fmt: skip
     assert links
     assert all(link.startswith(("https://wiki/", "https://grafana/d/")) for link in links)
+    boards = mixin(content, "grafanaDashboards", sites).values()
+    places = [(each["type"], each["query"]) for board in boards
+              for each in board["templating"]["list"] if each["name"] == "runbooks"]  # fmt: skip
+    assert places == [("constant", "https://wiki")] * 2
 
 
 def test_a_board_to_import_asks_for_its_data_source(content: Path) -> None:

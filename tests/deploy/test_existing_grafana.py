@@ -167,12 +167,15 @@ def test_alerts_link_to_where_a_site_has_its_runbooks_and_grafana(tmp_path: Path
         base, _, name = link.rpartition("/")
         assert base == "https://wiki.site/run"
         assert (tmp_path / "alerts" / "runbooks" / name).is_file()
+    boards = [file.read_text() for file in (tmp_path / "dashboards").glob("*.json")]
+    assert "${runbooks" not in "".join(boards)
+    assert sum('"https://wiki.site/run/${__value.text}.md"' in board for board in boards) == 2
     shown = annotations(tmp_path, "dashboard_url")
     assert shown
     assert all(link.startswith("https://grafana.site/d/stagewatch-") for link in shown)
 
 
-@pytest.mark.parametrize("bad", ["wiki.site", "https://a b"])
+@pytest.mark.parametrize("bad", ["wiki.site", "https://a b", r"https://a\b"])
 def test_what_is_no_address_is_refused(
     tmp_path: Path, bad: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

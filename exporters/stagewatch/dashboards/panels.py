@@ -43,7 +43,13 @@ def expand(expression: str) -> str:
 
 _BOARD_OF = {"node": "stagewatch-gpu-health", "job_id": "stagewatch-job"}
 """The board on what a label names: cells and lines lead to it, with time range and cluster."""
-_RUNBOOK = {"title": "Open the runbook", "url": "${runbooks:raw}/${__value.text}.md"}
+_RUNBOOK = {
+    "title": "Open the runbook",
+    "url": "${runbooks:raw}/${__value.text}.md",
+    "targetBlank": True,  # it is no page of Grafana: the board stays open
+}
+_ALERT_PIXELS = 260
+"""Shows the longest name of an alert."""
 
 
 def worst(expr: str, by: str = "", *, most: int = 20, least: bool = False) -> str:
@@ -270,7 +276,6 @@ def table(
     sort: str | Sequence[tuple[str, bool]] = "",
     order: str = "",
     lacking: str = "",
-    runbooks: bool = False,
     width: int = 24,
     rows: int = 8,
 ) -> Panel:
@@ -279,8 +284,8 @@ def table(
     `sort` is a column's title, its largest values first; or several, each with whether that is so.
     `order` is a column's title, too, or an
     expression by labels that all columns have: only the rows where it is the largest are asked
-    for.  Nodes and jobs lead to their boards, and with `runbooks`, which takes the variable of that
-    name, alerts to their runbooks.
+    for.  Nodes and jobs lead to their boards, and alerts to their runbooks, for which the board
+    needs the variable `runbooks`.
     """
     sorts = [(sort, True)] if isinstance(sort, str) and sort else sort or []
     queries = [Query(expr) for expr in _largest(columns, order)]
@@ -305,10 +310,11 @@ def table(
         for label in _BOARD_OF
         if label in keys
     ]
-    if runbooks:
-        overrides.append(_override(keys["alertname"], {"links": [_RUNBOOK]}))
+    if "alertname" in keys:
+        alert = {"links": [_RUNBOOK], "custom.width": _ALERT_PIXELS}
+        overrides.append(_override(keys["alertname"], alert))
     options = {"sortBy": [{"displayName": name, "desc": down} for name, down in sorts]}
-    field: dict[str, Any] = {"custom": {"filterable": True}}
+    field: dict[str, Any] = {"custom": {"filterable": True, "minWidth": 90}}
     if lacking:
         field["noValue"] = lacking
     panel = _panel("table", title, description, targets, width, rows, field, options)
