@@ -86,11 +86,14 @@ class Verdict:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether only the kernel can tell whether several ranks without records hang: they stand
-        still for long."""
+        """Whether only the kernel can tell whether the ranks hang: several without records stand
+        still for long, or all idle for longer than they have before."""
         live = self.case.live
-        alone = self.case.bare and not self.of_several
-        return alone and len(live) > 1 and all(rank.overdue for rank in live)
+        if not all(rank.overdue for rank in live):
+            return False
+        idles = self.excuse is not None and self.excuse.kind == "idle"
+        alone = self.case.bare and not self.of_several and len(live) > 1
+        return alone or (idles and bool(live) and _late(live) > EARLY_SECONDS)
 
     @property
     def wrong(self) -> bool:
@@ -172,9 +175,18 @@ class _Job:
         ):
             return Excuse("suspended")
         lost = any(other.gone or other.lost_with_node for other in self.cases.values())
-        if (_idles(case) and not lost) or case.may_idle:
+        if (_idles(case) and not (lost or self._awaits_stuck(case))) or case.may_idle:
             return Excuse("idle")
         return self._for_others(role)
+
+    def _awaits_stuck(self, case: Case) -> bool:
+        """Whether the kernel shows that ranks wait for one that cannot go on by itself."""
+        awaited = {(wait.role, wait.rank) for rank in case.live for wait in rank.kernel_waits}
+        return any(
+            rank.stands_alone and (role, rank.rank) in awaited
+            for role, other in self.cases.items()
+            for rank in other.live
+        )
 
     def _held(self, role: str) -> Excuse | None:
         """A debugger that came before the suspicion, or a pause that was announced."""
@@ -292,17 +304,17 @@ class _Job:
                 self.as_a_whole.add(role)
 
     def _alone(self) -> None:
-        """If only one rank of the job lives, nobody else can hold it up."""
+        """If only one rank of the job lives, nobody else can hold it up; nor where all others have
+        left the job, and it a collective perhaps, whose end is unknown."""
         live = [(role, rank) for role, case in self.cases.items() for rank in case.live]
         if len(live) != 1 or not self.stuck[live[0][0]] or self._just_left():
             return
         role, rank = live[0]
         case = self.cases[role]
-        if (
-            not case.charges
-            and case.nobody == "group_only"
-            and not (case.gone or self._unasked(role))
-        ):
+        lasts = case.nobody == "missing" and case.sees_all and bool(case.absent_long)
+        lasts = lasts and all(call.op == "unknown" for call in rank.inside.values())
+        nobody = not case.charges and (case.nobody == "group_only" or lasts)
+        if nobody and not (case.gone or self._unasked(role)):
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
     def _tell_server(self, shared: Mapping[str, Beside]) -> bool:
