@@ -284,11 +284,11 @@ class IncidentsCollector(Collector):
         for job_id in sorted(suspected, key=lambda job: (job not in stalled, self._looked_at(job))):
             mine = by_job[job_id]
             incident = self._latest.get(job_id)
-            if incident is not None and incident.current(mine, now):
+            if incident is not None and (standing := incident.standing(mine, now)):
                 hanging.append(job_id)
                 if len(hanging) <= MAX_JOBS:
-                    _show(out, incident, mine, self._machine)
-            else:
+                    _show(out, incident, standing, self._machine)
+            if incident is None or not incident.current(mine, now):
                 self._begin([rank for rank in ranks if rank.job_id == job_id], mine, now)
         self._watched = {job: self._watched[job] for job in hanging if job in self._watched}
         self._look_again(facts, now)

@@ -86,8 +86,16 @@ class Incident:
 
     def current(self, ranks: Sequence[RankFacts], now: float) -> bool:
         """Whether the ranks of the job that are overdue have stood still since it was taken."""
-        ages = [rank.progress_age_seconds or 0.0 for rank in ranks if rank.overdue]
-        return bool(ages) and 0.0 <= now - self.time <= min(ages)
+        overdue = [rank for rank in ranks if rank.overdue]
+        return bool(overdue) and len(self.standing(overdue, now)) == len(overdue)
+
+    def standing(self, ranks: Iterable[RankFacts], now: float) -> list[RankFacts]:
+        """Those that have not moved since it was taken, as far as they say, if one is overdue: what
+        it has of them still holds, whatever others have done."""
+        since = now - self.time
+        ages = ((rank, rank.progress_age_seconds) for rank in ranks)
+        still = [rank for rank, age in ages if since >= 0 and (age is None or age >= since)]
+        return still if any(rank.overdue for rank in still) else []
 
 
 class IncidentDirectory:
@@ -160,15 +168,17 @@ def read(directory: Path, jobs: Iterable[str]) -> Iterator[Incident]:
 def with_evidence(
     ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
 ) -> list[RankFacts]:
-    """The ranks with their stacks and waits out of those incidents that still are what they do."""
-    current = {incident.job_id: incident for incident in standing(ranks, incidents, now)}
+    """The ranks with their stacks and waits out of incidents that are what they do still."""
+    witnesses: dict[int, Witness] = {}
+    for incident in incidents:
+        mine = [rank for rank in ranks if rank.job_id == incident.job_id]
+        witnesses |= {id(rank): incident.witness(rank) for rank in incident.standing(mine, now)}
 
     def seen(rank: RankFacts) -> RankFacts:
-        incident = current.get(rank.job_id)
-        if incident is None or rank.wait_class is WaitClass.GONE:
+        one = witnesses.get(id(rank))
+        if one is None or rank.wait_class is WaitClass.GONE:
             return rank
-        mine = incident.witness(rank)
-        return replace(rank, stack=mine.stack, kernel_waits=mine.waits_here, nccl=mine.nccl)
+        return replace(rank, stack=one.stack, kernel_waits=one.waits_here, nccl=one.nccl)
 
     return [seen(rank) for rank in ranks]
 

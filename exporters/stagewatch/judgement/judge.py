@@ -440,19 +440,26 @@ class _Job:
 
     def _may_tell_more(self, role: str) -> bool:
         """Whether the kernel is being asked about a role that is stalled."""
-        late = _late(self.cases[role].live)
-        return self.past.asking and self.stuck[role] and late < ASKING_SECONDS
+        return self.past.asking and self.stuck[role] and self._late(role) < ASKING_SECONDS
 
     def _unasked(self, role: str) -> bool:
         """Whether the kernel has shown nothing yet of a stalled role."""
         live = self.cases[role].live
         told = any(rank.kernel_waits for rank in live)
-        return self.past.asking and self.stuck[role] and not told and _late(live) < EARLY_SECONDS
+        early = self._late(role) < EARLY_SECONDS
+        return self.past.asking and self.stuck[role] and not told and early
 
     def _early(self, role: str) -> bool:
         """Whether another role may still show better evidence."""
-        several = len(self.roles) > 1 and _late(self.cases[role].live) < EARLY_SECONDS
+        several = len(self.roles) > 1 and self._late(role) < EARLY_SECONDS
         return several or self._just_left()
+
+    def _late(self, role: str) -> float:
+        """How long all of a role have been overdue that are; of one without marks, how long another
+        role that is stalled has."""
+        mine = _late(self.cases[role].live)
+        others = (_late(self.cases[one].live) for one in self.roles if self.stuck[one])
+        return mine or max(others, default=0.0)
 
     def _awaiting(self) -> set[str]:
         """Stalled roles whose charged ranks may all wait for another role, if there is a role that
@@ -509,9 +516,7 @@ class _Job:
 
     def _doubtful(self, live: Mapping[str, Case]) -> bool:
         """Whether no role is stalled, or one has been for too short a time, or somebody is lost."""
-        early = any(
-            self.stuck[role] and _late(case.live) < EARLY_SECONDS for role, case in live.items()
-        )
+        early = any(self.stuck[role] and self._late(role) < EARLY_SECONDS for role in live)
         lost = any(case.unseen or case.gone or case.left for case in live.values())
         return early or lost or not any(self.stuck.values())
 
