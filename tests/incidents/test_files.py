@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,16 @@ def test_the_stacks_count_while_the_overdue_ranks_stand_still() -> None:
     assert {rank.stack for rank in found} == {STACK}
     assert with_evidence(RANKS, [incident(when=now - 420)], now) == RANKS
     assert with_evidence(RANKS, [incident(when=now + 60)], now) == RANKS
+
+
+def test_what_is_known_of_a_rank_holds_until_it_moves_itself() -> None:
+    now = time.time()
+    some = [replace(RANKS[0], progress_age_seconds=30.0), *RANKS[1:]]
+    before = incident(when=now - 400)
+    assert not before.current(some, now)
+    assert [rank.stack.group for rank in with_evidence(some, [before], now)] == [
+        "",
+        *(STACK.group for _ in RANKS[1:]),
+    ]
+    all_moved = [replace(rank, progress_age_seconds=30.0) for rank in RANKS]
+    assert with_evidence(all_moved, [before], now) == all_moved

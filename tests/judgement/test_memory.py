@@ -276,6 +276,17 @@ def test_nobody_is_named_while_ranks_are_dying() -> None:
     assert not watched.look(at(10, died))[0].verdict.charges
 
 
+@pytest.mark.parametrize(("waits", "patience"), [(True, 60.0), (False, 180.0)])
+def test_nobody_is_woken_early_for_a_dead_rank_that_nobody_is_seen_to_wait_for(
+    waits: bool, patience: float
+) -> None:
+    """The others sleep, and may be about to begin again without it."""
+    live = SPINNING if waits else PARKED | {"inside": {}, "stage": "train"}
+    state = course(at(400, job(4, live | GAPS, rank_2={"wait_class": WaitClass.GONE})))
+    assert [charge.evidence for charge in state.verdict.charges] == ["process_gone"]
+    assert state.patience_seconds == patience
+
+
 def test_a_judge_that_starts_later_says_the_same() -> None:
     """Once it has gone through the last minutes, as it does when it starts."""
     stopped = [dataclasses.replace(rank, wait_class=WaitClass.STOPPED) for rank in HUNG]

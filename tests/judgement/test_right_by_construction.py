@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 
-from stagewatch.judgement.facts import Inside, RankFacts, silent_seconds
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts, silent_seconds
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.wait_class import WaitClass
-from tests.judgement.cases import GONE, LATE, absent, inside, member, sends
+from tests.judgement.cases import (
+    ASLEEP,
+    GONE,
+    LATE,
+    ON_ITSELF,
+    UNTOLD,
+    absent,
+    inside,
+    member,
+    sends,
+)
 from tests.judgement.jobs import PARKED, SPINNING, job
 
 Named = dict[tuple[str, int], str]
@@ -80,6 +90,15 @@ def test_the_last_rank_that_lives_after_orderly_ends_is_named() -> None:
     assert named(just) == {}
 
 
+def test_the_last_rank_may_have_left_a_collective_whose_end_is_unknown() -> None:
+    """It holds up the job, in that or after it; not while some of its world are out of sight."""
+    last = LATE | PARKED | inside("world", 220, 4, "unknown") | {"world_size": 4}
+    ended = {f"rank_{rank}": absent() for rank in range(3)}
+    assert named(job(4, last, **ended)) == {("train", 3): "alone"}
+    assert named(job(4, last | inside("world", 220, 4), **ended)) == {("train", 3): "mismatch"}
+    assert named(job(1, last)) == {}
+
+
 def test_only_the_rank_that_died_is_named_beside_one_that_is_parked() -> None:
     ranks = job(8, LATE | inside("world", 220, 8), rank_2=GONE, rank_5=PARKED)
     assert named(ranks) == {("train", 2): "process_gone"}
@@ -137,6 +156,24 @@ def test_a_role_does_not_idle_while_ranks_of_another_are_lost_with_their_node() 
     prefill = job(2, lost | {"node_lost": True}, role="prefill")
     of_the_node = {("prefill", rank): "node_lost" for rank in range(2)}
     assert named([*decode, *prefill]) == of_the_node
+
+
+def test_a_role_does_not_idle_while_it_waits_for_a_rank_that_cannot_go_on() -> None:
+    """The caller of three replicas makes no marks, and waits for itself."""
+    asks = {"kernel_waits": (KernelWait("a receive", "caller", 0, through="broker (pid 7)"),)}
+    idle = LATE | PARKED | {"stage": "idle", "collectives": {}} | asks
+    replicas = job(3, idle, role="replica")
+    for waits, found in ((ON_ITSELF, {("caller", 0): "awaited_through"}), (ASLEEP, {})):
+        caller = job(1, UNTOLD | {"progress_age_seconds": None} | waits, role="caller")
+        assert named([*replicas, *caller]) == found
+
+
+@pytest.mark.parametrize(("late", "doubted"), [(20.0, False), (60.0, True)])
+def test_only_the_kernel_can_tell_of_ranks_that_idle_for_long(late: float, doubted: bool) -> None:
+    idle = PARKED | {"stage": "idle", "collectives": {}, "stages": frozenset({"rollout"})}
+    ages = {"progress_age_seconds": 10.0 + late, "budget_seconds": 10.0}
+    (found,) = judge(job(3, idle | ages, role="rollout"))
+    assert (found.stalled, found.in_doubt) == (False, doubted)
 
 
 def test_ranks_do_not_idle_before_all_of_their_world_have_begun() -> None:
