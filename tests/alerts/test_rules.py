@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.alerts.rule_files import every_rule
 from tests.alerts.side_by_side import SideBySide, seconds
 from tests.alerts.test_owners import cases_with_owners
 from tests.dashboards.boards import GENERATED, ROOT, load
+from tests.running import output
 
 ALERTS = ROOT / "alerts"
 FILES = sorted(ALERTS.glob("*.rules.yaml"))
@@ -202,9 +202,7 @@ def test_there_is_a_runbook_for_every_alert_and_none_of_one_that_is_gone() -> No
 
 @needs_promtool
 def test_promtool_finds_nothing_to_complain_about() -> None:
-    command = ["promtool", "check", "rules", "--lint=all", "--lint-fatal", *map(str, FILES)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output("promtool", "check", "rules", "--lint=all", "--lint-fatal", *FILES)
 
 
 @needs_promtool

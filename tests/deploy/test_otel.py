@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import yaml
 
 from tests.deploy.engine import ROOT, need
+from tests.running import output
 
 STABLE = {"service.namespace", "k8s.cluster.name", "k8s.node.name"}
 """Of what is set here; opentelemetry.semconv.attributes 0.66b2 has all of them."""
@@ -32,9 +32,7 @@ def test_it_scrapes_as_prometheus_would(collector: dict[str, Any], tmp_path: Pat
     need("promtool")
     scraped = collector["receivers"]["prometheus"]["config"]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(scraped))
-    command = ["promtool", "check", "config", str(tmp_path / "prometheus.yml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output("promtool", "check", "config", tmp_path / "prometheus.yml")
     jobs = [job["job_name"] for job in scraped["scrape_configs"]]
     assert jobs == ["stagewatch", "stagewatch-slurm", "stagewatch-judge"]
 

@@ -27,9 +27,8 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.stacks import Frame, StackTaker, Take
 from tests.fakes.open_files import OpenFiles
 from tests.incidents.test_libraries import Recorder, dump, entry, variables
-from tests.inspect.test_command import run_inspect
 from tests.node_agent import NodeAgent
-from tests.running import Python
+from tests.running import Python, run_stagewatch
 from tests.waiting import wait_for
 
 TRAINER = """
@@ -149,7 +148,7 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
     (line,) = content["libraries"]
     assert line.endswith("rank 2 has not enqueued all_reduce 812, ranks 0, 1, 3 have")
 
-    said = run_inspect("--record-dir", str(agent.ranks), "--incident-dir", str(kept))
+    said = run_stagewatch("inspect", "--record-dir", str(agent.ranks), "--incident-dir", str(kept))
     assert said.returncode == 3
     assert f"at {reward}" in said.stdout
     assert "rank 2 has not enqueued all_reduce 812" in " ".join(said.stdout.split())
