@@ -69,11 +69,7 @@ every_alert = pytest.mark.parametrize(("subject", "name"), EVERY)
 def test_no_alert_is_defined_twice() -> None:
     """But once for each severity, as a suspicion and as a page."""
     defined = Counter(
-        (rule["alert"], rule["labels"]["severity"])
-        for path in FILES
-        for group in groups_of(path)
-        for rule in group["rules"]
-        if "alert" in rule
+        (rule.name, rule.labels["severity"]) for rule in every_rule() if not rule.records
     )
     assert [each for each, count in defined.items() if count > 1] == []
     files = Counter(name for subject in SUBJECTS for name in alerts(subject))
@@ -140,12 +136,7 @@ def test_the_texts_of_an_alert_are_asserted(subject: str, name: str) -> None:
         for alert in check.get("exp_alerts") or ()
     ]
     rule = alerts(subject)[name]
-    severities = {
-        each["labels"]["severity"]
-        for group in groups_of(ALERTS / f"{subject}.rules.yaml")
-        for each in group["rules"]
-        if each.get("alert") == name
-    }
+    severities = {each.labels["severity"] for each in every_rule() if each.name == name}
     assert name == "Watchdog" or {a["exp_labels"]["severity"] for a in expected} == severities
     for alert in expected:
         assert alert["exp_annotations"].keys() == rule["annotations"].keys()
