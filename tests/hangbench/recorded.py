@@ -55,8 +55,8 @@ class Recorder:
         directory.mkdir(parents=True, exist_ok=True)
 
     def add(self, played: Played) -> None:
-        """Write one; those apart that rules of their own answer, about jobs without the client and
-        slow ranks.  Raises `SourceError` where the Prometheus does not answer."""
+        """Write one; those of slow ranks apart, which the judge answers otherwise.  Raises
+        `SourceError` where the Prometheus does not answer."""
         name = played.shape.name
         while self._next <= played.ended:
             for (cluster, job_id), job in self._look().items():
@@ -81,7 +81,7 @@ class Recorder:
 
 
 def _is_judged(shape: Shape) -> bool:
-    return shape.backend != "bare" and shape.kind != "straggler" and shape.slow is None
+    return shape.kind != "straggler" and shape.slow is None
 
 
 def cases(directory: Path) -> Iterator[CaseFile]:
