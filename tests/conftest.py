@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from stagewatch.core.processes import Children
+from tests.deploy.engine import need
 from tests.fake_clock import Clock
 from tests.fakes import faultfs as faulty
 from tests.fakes.faultfs import FaultFs
@@ -126,8 +126,7 @@ def record_dir(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the fake driver library."""
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc to build the fake NVIDIA driver library")
+    need("gcc")
     return build(tmp_path_factory.mktemp("nvml"))
 
 

@@ -12,6 +12,9 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _api
+from stagewatch.ranks.directory import Census
+from stagewatch.ranks.model import rank_of
+from stagewatch.ranks.records import RankRecord
 from stagewatch.record import FILE_SIZE, RECORD_SIZE, SUBSTAGE_SIZE, WORD
 
 SECOND_USER = 65534
@@ -62,6 +65,17 @@ def place(directory: Path, raw: bytes, number: int = 1, owner: int | None = None
     if owner is not None:
         os.chown(file, owner, owner)
     return file
+
+
+class Shown:
+    """A rank directory that finds what the test puts there."""
+
+    def __init__(self, *records: RankRecord) -> None:
+        self.records = list(records)
+
+    def look(self) -> Census:
+        """What it finds now."""
+        return Census(tuple(map(rank_of, self.records)), tuple(self.records))
 
 
 def forget_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stagewatch.core.processes import Children
 from tests.waiting import wait_for
@@ -70,6 +71,35 @@ class Python:
             prefix = (*prefix, "setpriv", "--pdeathsig", "KILL")
         command = [*prefix, sys.executable, "-u", str(file), *map(str, arguments)]
         return Script(self._children.start(command, log=log, environ=clean_environ(environ)), log)
+
+    def ready(self, code: str, *arguments: object, **more: Any) -> Script:
+        """Run it, and wait until it has said that it is."""
+        script = self(code, *arguments, **more)
+        script.said("ready")
+        return script
+
+
+def run_stagewatch(
+    *arguments: object, cwd: Path | None = None, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """A command of ours to its end, with nothing of this environment but what is given."""
+    return subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=clean_environ(environ),
+        timeout=250,
+        check=False,
+    )
+
+
+def output(*command: object, **more: Any) -> str:
+    """What any command prints, which must end well."""
+    argv = list(map(str, command))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def clean_environ(more: dict[str, str]) -> dict[str, str]:

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
 from stagewatch.cli import main
 from stagewatch.record import FILE_SIZE, RECORD_SIZE
+from tests.alerts.rule_files import every_rule
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -87,12 +87,7 @@ def _of_a_site() -> set[str]:
 
 @cache
 def _recorded() -> set[str]:
-    groups = (
-        group
-        for path in ROOT.glob("alerts/*.rules.yaml")
-        for group in yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]
-    )
-    return {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
+    return {rule.name for rule in every_rule() if rule.records}
 
 
 def test_the_size_of_a_record_is_stated() -> None:

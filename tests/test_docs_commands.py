@@ -19,7 +19,7 @@ from typing import cast
 import pytest
 
 from stagewatch.cli import _parser
-from tests.running import clean_environ
+from tests.running import clean_environ, output
 from tests.test_docs import PAGES, ROOT
 
 if sys.version_info >= (3, 11):
@@ -117,12 +117,8 @@ def test_what_can_be_run_ends_as_the_ledger_says(tmp_path: Path) -> None:
     (tmp_path / "commands.json").write_text(json.dumps(list(run)))
     environ = clean_environ({"PYTHONPATH": f"{ROOT / 'exporters'}:{ROOT}", "ROOT": str(ROOT)})
     environ["PATH"] = f"{Path(sys.executable).parent}:{environ.get('PATH', os.environ['PATH'])}"
-    done = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-         "bash", str(SCENE)],
-        cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=200,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    spaces = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    output("unshare", *spaces, "bash", SCENE, cwd=tmp_path, env=environ, timeout=200)
     ended = json.loads((tmp_path / "ended.json").read_text())
     assert not {
         command: (status, text)

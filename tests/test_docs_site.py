@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
 
+from tests.running import output
 from tests.test_docs import ROOT
 
 MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
@@ -44,12 +44,8 @@ class Read(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [MKDOCS, "build", "--strict", "--quiet", "--site-dir", directory],
-        cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    quietly = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    output(MKDOCS, "build", "--strict", "--quiet", "--site-dir", directory, cwd=ROOT, env=quietly)
     return directory
 
 

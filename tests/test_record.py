@@ -13,8 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch import record as layout
 from stagewatch.core.exposition import render
-from stagewatch.ranks.directory import Census
-from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import CorruptRecord, RankRecord, parse
 from stagewatch.ranks.stages import StagesCollector
 from stagewatch.record import (
@@ -30,7 +28,7 @@ from stagewatch.record import (
     unpad,
 )
 from stagewatch.stages import STAGES
-from tests.records import patched, real_record
+from tests.records import Shown, patched, real_record
 
 WORDS = RECORD_SIZE // WORD
 LANE = LANES_AT // WORD
@@ -58,16 +56,6 @@ def accepted(raw: bytes) -> RankRecord | None:
         return None
 
 
-class Fixed:
-    """A rank directory that always finds the same."""
-
-    def __init__(self, record: RankRecord) -> None:
-        self.found = Census((rank_of(record),), (record,))
-
-    def look(self) -> Census:
-        return self.found
-
-
 @given(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), st.integers(4, 64)
 )
@@ -90,7 +78,6 @@ def test_a_real_record_says_what_the_rank_did(real: bytes) -> None:
     assert record.scalars == {"reward": 0.5}
     assert record.collectives == {"world": 5}
     assert record.failures == {("train", "MemoryError"): 1}
-    assert record.open is not None
     assert (record.open.stage, record.open.substage) == ("other", "broadcast")
 
 
@@ -128,7 +115,7 @@ def test_whatever_is_accepted_can_be_exported(real: bytes, words: dict[int, int]
     if record is None:
         return
     record = dataclasses.replace(record, name="1-00000001.rank")
-    fixed: object = Fixed(record)
+    fixed: object = Shown(record)
     collector = StagesCollector(fixed, boot_clock=lambda: 1e6)  # type: ignore[arg-type]
     text = render(collector.collect()).decode()
     for family in text_string_to_metric_families(text):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
-
-import pytest
 
 from stagewatch.act.owner import MESSAGES, SINCE
 from stagewatch.core.processes import Children
@@ -22,7 +19,6 @@ from tests.report.filled import Past, filled_prometheus
 from tests.waiting import wait_for
 
 
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 def test_two_judges_tell_the_owner_once_and_a_new_one_knows_of_it(
     children: Children, tmp_path: Path
 ) -> None:

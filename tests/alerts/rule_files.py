@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,6 +26,8 @@ class Rule:
     name: str
     records: bool
     expression: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
 
     @property
     def reads(self) -> set[str]:
@@ -67,6 +70,8 @@ def every_rule() -> tuple[Rule, ...]:
             rule.get("record") or rule["alert"],
             "record" in rule,
             rule["expr"],
+            rule.get("labels", {}),
+            rule.get("annotations", {}),
         )
         for path in sorted(ALERTS.glob("*.rules.yaml"))
         for group in groups_of(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import yaml
 
 from tests.alerts.alertmanager import SOURCE
 from tests.dashboards.boards import ROOT
+from tests.running import output
 
 
 def test_both_files_route_and_inhibit_alike() -> None:
@@ -27,9 +27,7 @@ def test_both_files_route_and_inhibit_alike() -> None:
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool")
 @pytest.mark.parametrize("name", ["alertmanager.yml", "receivers.example.yml"])
 def test_amtool_accepts_the_file(name: str) -> None:
-    command = ["amtool", "check-config", str(SOURCE / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output("amtool", "check-config", SOURCE / name)
 
 
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool")
@@ -58,8 +56,7 @@ def test_the_routes_in_the_docs_tell_the_owner_of_a_job_as_well(
     file.write_text(yaml.safe_dump(content | {"templates": []}))
     command = ["amtool", "config", "routes", "test", f"--config.file={file}"]
     command += [f"--verify.receivers={receivers}", "cluster=lab", "job_id=540", *labels]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output(*command)
 
 
 def test_secrets_are_read_from_files() -> None:

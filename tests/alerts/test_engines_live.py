@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +12,9 @@ import yaml
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.prometheus import arguments
-from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import PrometheusApi
 from tests.alerts.promtool import ALERTS
+from tests.deploy.store import Prometheus
 from tests.fakes.engine import FakeEngine
 from tests.waiting import wait_for
 
@@ -65,8 +63,6 @@ def api(
     tmp_path: Path, engines: dict[str, FakeEngine], slurm: str, children: Children
 ) -> PrometheusApi:
     """A Prometheus with the shipped rules, which scrapes both engines."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("prometheus is not installed")
     for name in RULES:
         (tmp_path / f"{name}.rules.yaml").write_text(
             hastened((ALERTS / f"{name}.rules.yaml").read_text())
@@ -84,13 +80,7 @@ def api(
         {"job_name": "stagewatch-slurm", "honor_labels": True, "static_configs": [agent]},
     ]
     config = {"global": GLOBAL, "rule_files": ["*.rules.yaml"], "scrape_configs": jobs}
-    (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-    port = free_port()
-    command = arguments(["prometheus"], tmp_path / "prometheus.yml", port)
-    children.start(command, log=tmp_path / "prometheus.log")
-    api = PrometheusApi(f"http://127.0.0.1:{port}")
-    wait_for(api.ready, "Prometheus answers", 120)
-    return api
+    return PrometheusApi(Prometheus(children, tmp_path, json.dumps(config)).url)
 
 
 def test_an_engine_that_hangs_is_named_with_its_job_until_it_goes_on(

@@ -6,18 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from stagewatch.assets import site_rules
 from tests.alerts.promtool import ALERTS, needs_promtool, play
 from tests.alerts.rule_files import every_rule
 from tests.dashboards.boards import ROOT
 
-RULES = yaml.safe_load((ALERTS / "limits.rules.yaml").read_text())["groups"][0]["rules"]
 DEFAULTS = {
-    rule["labels"]["limit"]: float(re.fullmatch(r"vector\((.+)\)", rule["expr"])[1])  # type: ignore[index]
-    for rule in RULES
-    if rule["record"] == "limit:default:value"
+    rule.labels["limit"]: float(re.fullmatch(r"vector\((.+)\)", rule.expression)[1])  # type: ignore[index]
+    for rule in every_rule()
+    if rule.name == "limit:default:value"
 }
 READ = {
     rule.name: set(re.findall(r'limit:effective:value\{limit="(\w+)"\}', rule.expression))

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from tests.alerts.promtool import ALERTS, groups_of, series
+from tests.alerts.promtool import ALERTS, series
+from tests.alerts.rule_files import every_rule
 from tests.alerts.side_by_side import seconds
 
 WITHOUT_OWNER = {
@@ -29,13 +30,7 @@ FILES = sorted((ALERTS / "tests").glob("*.test.yaml"))
 @cache
 def of_jobs() -> set[str]:
     """The alerts whose text names a job."""
-    return {
-        rule["alert"]
-        for path in ALERTS.glob("*.rules.yaml")
-        for group in groups_of(path)
-        for rule in group["rules"]
-        if "alert" in rule and "job_id" in " ".join(rule["annotations"].values())
-    }
+    return {rule.name for rule in every_rule() if "job_id" in " ".join(rule.annotations.values())}
 
 
 @cache
@@ -102,11 +97,5 @@ def test_every_alert_on_a_job_has_a_case_here() -> None:
 
 
 def test_what_needs_no_owner_notifies_nobody() -> None:
-    silent = {
-        rule["alert"]
-        for path in ALERTS.glob("*.rules.yaml")
-        for group in groups_of(path)
-        for rule in group["rules"]
-        if rule.get("labels", {}).get("notify") == "nobody" and "alert" in rule
-    }
+    silent = {rule.name for rule in every_rule() if rule.labels.get("notify") == "nobody"}
     assert WITHOUT_OWNER.keys() <= silent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.alerts.rule_files import every_rule
 from tests.alerts.side_by_side import SideBySide, seconds
 from tests.alerts.test_owners import cases_with_owners
 from tests.dashboards.boards import GENERATED, ROOT, load
+from tests.running import output
 
 ALERTS = ROOT / "alerts"
 FILES = sorted(ALERTS.glob("*.rules.yaml"))
@@ -69,11 +69,7 @@ every_alert = pytest.mark.parametrize(("subject", "name"), EVERY)
 def test_no_alert_is_defined_twice() -> None:
     """But once for each severity, as a suspicion and as a page."""
     defined = Counter(
-        (rule["alert"], rule["labels"]["severity"])
-        for path in FILES
-        for group in groups_of(path)
-        for rule in group["rules"]
-        if "alert" in rule
+        (rule.name, rule.labels["severity"]) for rule in every_rule() if not rule.records
     )
     assert [each for each, count in defined.items() if count > 1] == []
     files = Counter(name for subject in SUBJECTS for name in alerts(subject))
@@ -140,12 +136,7 @@ def test_the_texts_of_an_alert_are_asserted(subject: str, name: str) -> None:
         for alert in check.get("exp_alerts") or ()
     ]
     rule = alerts(subject)[name]
-    severities = {
-        each["labels"]["severity"]
-        for group in groups_of(ALERTS / f"{subject}.rules.yaml")
-        for each in group["rules"]
-        if each.get("alert") == name
-    }
+    severities = {each.labels["severity"] for each in every_rule() if each.name == name}
     assert name == "Watchdog" or {a["exp_labels"]["severity"] for a in expected} == severities
     for alert in expected:
         assert alert["exp_annotations"].keys() == rule["annotations"].keys()
@@ -202,9 +193,7 @@ def test_there_is_a_runbook_for_every_alert_and_none_of_one_that_is_gone() -> No
 
 @needs_promtool
 def test_promtool_finds_nothing_to_complain_about() -> None:
-    command = ["promtool", "check", "rules", "--lint=all", "--lint-fatal", *map(str, FILES)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output("promtool", "check", "rules", "--lint=all", "--lint-fatal", *FILES)
 
 
 @needs_promtool

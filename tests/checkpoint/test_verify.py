@@ -237,17 +237,14 @@ def test_the_checkpoint_that_a_job_resumes_from_is_found(tmp_path: Path) -> None
     written.megatron(root, 240)
     write(root / "latest_checkpointed_iteration.txt", "120\n")
     found = find(root)
-    assert found is not None
     assert [path.name for path in found.paths] == ["iter_0000120"]
     write(root / "latest_checkpointed_iteration.txt", "360\n")
     lost = find(root)
-    assert lost is not None
     assert (lost.lost, lost.pointer) == ("iter_0000360", "latest_checkpointed_iteration.txt")
     steps = tmp_path / "steps"
     for step, when in ((9, 100), (10, 200)):
         os.utime(write(steps / f"step_{step}.pt", written.torch_zip()), (when, when))
     newest = find(steps)
-    assert newest is not None
     assert ([p.name for p in newest.paths], [p.name for p in newest.before]) == (
         ["step_10.pt"],
         ["step_9.pt"],
@@ -255,7 +252,6 @@ def test_the_checkpoint_that_a_job_resumes_from_is_found(tmp_path: Path) -> None
     own = written.hugging_face(tmp_path / "out" / "checkpoint-20")
     written.hugging_face(tmp_path / "out" / "checkpoint-10")
     itself = find(own)
-    assert itself is not None
     assert (itself.paths, [p.name for p in itself.before]) == ((own,), ["checkpoint-10"])
     (tmp_path / "empty").mkdir()
     assert find(tmp_path / "empty") is None

@@ -91,7 +91,6 @@ def test_a_bad_step_keeps_the_last_good_one(client: Client, step: Any) -> None:
     stagewatch.heartbeat()
     with stagewatch.stage("train", step):
         frame = client.record().open
-    assert frame is not None
     assert frame.step == 7
     assert client.record().lanes[0].step == 7
 

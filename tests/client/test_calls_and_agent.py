@@ -6,8 +6,6 @@ import dataclasses
 
 import stagewatch
 from stagewatch.core.exposition import Histogram
-from stagewatch.ranks.directory import Census
-from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.stages import (
     CALL_ERRORS,
     CALL_OLDEST,
@@ -19,19 +17,9 @@ from stagewatch.ranks.stages import (
     StagesCollector,
 )
 from tests.client.conftest import Client
+from tests.records import Shown
 
 JOB, RANK = ("540", "train"), ("540", "train", "3")
-
-
-class Two:
-    """A rank directory with a rank, and another that did the same."""
-
-    def __init__(self, client: Client) -> None:
-        one = dataclasses.replace(client.record(), name="a")
-        self._both = one, dataclasses.replace(one, name="b", rank=4)
-
-    def look(self) -> Census:
-        return Census(tuple(map(rank_of, self._both)), self._both)
 
 
 def test_an_agent_tells_work_and_calls_of_its_ranks(client: Client) -> None:
@@ -46,7 +34,9 @@ def test_an_agent_tells_work_and_calls_of_its_ranks(client: Client) -> None:
                     raise TimeoutError
         except TimeoutError:
             pass
-    out = StagesCollector(Two(client)).collect()  # type: ignore[arg-type]
+    one = dataclasses.replace(client.record(), name="a")
+    ranks = Shown(one, dataclasses.replace(one, name="b", rank=4))
+    out = StagesCollector(ranks).collect()  # type: ignore[arg-type]
     work = [out.value(metric, *JOB, "rollout") for metric in (TOKENS, SAMPLES, FLOPS)]
     assert work == [200_000, 400, 2e17], "of both ranks"
     assert out.value(TOKENS, *JOB, "train") is None

@@ -15,7 +15,7 @@ import pytest
 import stagewatch
 from stagewatch.client.hooks.patching import Patches, with_stage
 from stagewatch.client.hooks.span import Names, Span, inside, mark, publish
-from tests.client.hooking import completed, record, records
+from tests.client.hooking import completed, open_frame, record, records
 
 NAMES = Names(
     "made-up",
@@ -36,7 +36,6 @@ def test_a_span_inside_its_own_stage_is_shown_but_counted_once(directory: Path) 
         outer, inner = record(directory).lanes[0].frames
         assert (outer.substage, inner.substage, inner.step) == ("gen", "prefill", 3)
         seen = record(directory).open
-        assert seen is not None
         assert (seen.substage, seen.started) == ("prefill", outer.started), "as old as the stage"
     found = record(directory)
     assert (found.open, found.framework, completed(found)) == (None, "made-up", {"rollout": 1})
@@ -44,13 +43,9 @@ def test_a_span_inside_its_own_stage_is_shown_but_counted_once(directory: Path) 
 
 def test_an_unlisted_name_belongs_to_the_stage_it_runs_in(directory: Path) -> None:
     with Span(NAMES, "score"), Span(NAMES, "my_reward"):
-        seen = record(directory).open
-        assert seen is not None
-        assert (seen.stage, seen.substage) == ("reward", "my_reward")
+        assert open_frame(directory) == ("reward", "my_reward", None)
     with Span(NAMES, "tidy"):
-        seen = record(directory).open
-        assert seen is not None
-        assert (seen.stage, seen.substage) == ("other", "tidy")
+        assert open_frame(directory) == ("other", "tidy", None)
     assert completed(record(directory)) == {"reward": 1, "other": 1}
 
 
@@ -58,8 +53,7 @@ def test_a_span_around_the_whole_step_says_nothing(directory: Path) -> None:
     with Span(NAMES, "step"):
         assert record(directory).open is None
         with Span(NAMES, "step"), Span(NAMES, "gen"):
-            seen = record(directory).open
-            assert seen is not None and seen.stage == "rollout"
+            assert open_frame(directory) == ("rollout", "gen", None)
     assert completed(record(directory)) == {"rollout": 1}
 
 
@@ -69,9 +63,7 @@ def test_what_runs_inside_train_and_eval_is_part_of_them(
 ) -> None:
     with Span(NAMES, outer), Span(NAMES, "gen"):
         assert inside(stage) and not inside("rollout")
-        seen = record(directory).open
-        assert seen is not None
-        assert (seen.stage, seen.substage) == (stage, "gen")
+        assert open_frame(directory) == (stage, "gen", None)
     assert completed(record(directory)) == {stage: 1}
 
 
@@ -165,8 +157,7 @@ def test_children_of_a_fork_do_not_pass_for_the_rank(directory: Path) -> None:
                 os._exit(len(records(directory)))
         _, status = os.waitpid(pid, 0)
         assert os.waitstatus_to_exitcode(status) == 1
-        seen = record(directory).open
-        assert seen is not None and seen.stage == "rollout"
+        assert open_frame(directory) == ("rollout", "gen", None)
 
 
 CLUSTER = Names(

@@ -124,7 +124,6 @@ def test_waiting_for_a_batch_counts_while_it_lasts_and_is_work_too(
     clock: Clock, client: Client
 ) -> None:
     recorder = _api._recorder
-    assert recorder is not None
     seen = OwnWork()
     with stagewatch.stage("train"):
         assert data_wait(client, clock, seen) is None
@@ -154,7 +153,6 @@ def test_a_role_adds_up_what_its_ranks_spend_from_when_the_agent_first_saw_them(
         }
 
     recorder = _api._recorder
-    assert recorder is not None
     with stagewatch.stage("eval"):
         clock.forward(100)
     with stagewatch.stage("train"):

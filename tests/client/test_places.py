@@ -78,7 +78,7 @@ def test_what_another_user_may_write_to_is_not_used(
 def test_records_of_killed_processes_do_not_pile_up(memory: Path, python: Python) -> None:
     place = own(memory)
     prepare(place)
-    living = python(
+    python.ready(
         """
         import sys, time
         import stagewatch
@@ -88,7 +88,6 @@ def test_records_of_killed_processes_do_not_pile_up(memory: Path, python: Python
         """,
         place,
     )
-    living.said("ready")
     (kept,) = place.glob("*.rank")
     for name in ("1-00000001.rank", "2-00000002.rank"):
         (place / name).write_bytes(b"")

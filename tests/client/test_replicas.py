@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 import stagewatch
-from stagewatch.ranks.directory import Census
-from stagewatch.ranks.model import rank_of
-from stagewatch.ranks.records import RankRecord
 from stagewatch.ranks.replicas import CHECK, NOT_FINITE, ReplicasCollector
 from tests.client.hooking import record
+from tests.records import Shown
 
 
 @pytest.fixture
@@ -23,17 +21,9 @@ def directory(tmp_path: Path) -> Any:
     stagewatch.close()
 
 
-class Fixed:
-    def __init__(self, found: RankRecord) -> None:
-        self.found = Census((rank_of(found),), (found,))
-
-    def look(self) -> Census:
-        return self.found
-
-
 def shown(directory: Path) -> dict[tuple[str, ...], float]:
     """The checks by group, name and slot."""
-    out = ReplicasCollector(Fixed(record(directory))).collect()  # type: ignore[arg-type]
+    out = ReplicasCollector(Shown(record(directory))).collect()  # type: ignore[arg-type]
     return {labels[4:]: value for labels, value in out.families.get(CHECK, {}).items()}  # type: ignore[misc]
 
 
@@ -110,7 +100,7 @@ def test_a_record_without_checks_has_none_and_odd_ones_are_passed_over(directory
 
 def test_the_first_step_of_a_gradient_that_is_not_finite_is_shown(directory: Path) -> None:
     stagewatch.scalar("replica/nonfinite", 37)
-    out = ReplicasCollector(Fixed(record(directory))).collect()  # type: ignore[arg-type]
+    out = ReplicasCollector(Shown(record(directory))).collect()  # type: ignore[arg-type]
     assert out.value(NOT_FINITE, "540", "train", "3", "GPU-d") == 37
 
 

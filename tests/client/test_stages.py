@@ -20,7 +20,6 @@ def test_the_innermost_stage_is_the_open_one(clock: Clock, client: Client) -> No
             assert [frame.stage for frame in lane.frames] == ["train", "checkpoint"]
             assert [frame.step for frame in lane.frames] == [1, 1]
         frame = client.record().open
-        assert frame is not None
         assert (frame.stage, frame.substage, frame.step, frame.started) == ("train", "", 1, 1)
     assert client.record().open is None
     assert client.record().lanes[0].marks == 4
@@ -52,7 +51,6 @@ def test_an_exception_is_counted_once_however_many_stages_it_leaves(client: Clie
     assert record.failures == {("logprob", "ValueError"): 1}
     assert sum(record.totals["train"].durations) == 1
     first = record.first_failure
-    assert first is not None
     assert (first.stage, first.error, first.message, first.step) == (
         "logprob",
         "ValueError",
@@ -66,7 +64,6 @@ def test_as_decorator_of_a_function(client: Client) -> None:
     def reward(n: int) -> int:
         """Doubles."""
         frame = client.record().open
-        assert frame is not None
         assert (frame.stage, frame.step) == ("reward", 2)
         return reward(n - 1) * 2 if n else 1
 
@@ -89,30 +86,6 @@ def test_as_decorator_of_a_coroutine(client: Client) -> None:
     assert seen == ["rollout"]
 
 
-def test_overlapping_tasks_of_one_thread_close_their_own_stages(client: Client) -> None:
-    """Tasks do not end in the order they began, as nested `with` blocks do."""
-
-    async def sample(name: str, mine: asyncio.Event, wait_for: asyncio.Event) -> None:
-        with stagewatch.stage(name):
-            mine.set()
-            await wait_for.wait()
-
-    async def run() -> list[list[str]]:
-        events = [asyncio.Event() for _ in range(4)]
-        first = asyncio.create_task(sample("rollout", events[0], events[1]))
-        second = asyncio.create_task(sample("reward", events[2], events[3]))
-        await events[2].wait()
-        both = [frame.stage for frame in client.record().lanes[0].frames]
-        events[1].set()
-        await first
-        left = [frame.stage for frame in client.record().lanes[0].frames]
-        events[3].set()
-        await second
-        return [both, left, [frame.stage for frame in client.record().lanes[0].frames]]
-
-    assert asyncio.run(run()) == [["rollout", "reward"], ["reward"], []]
-
-
 def test_stages_deeper_than_the_record_are_timed_and_counted_as_dropped(
     clock: Clock, client: Client
 ) -> None:
@@ -129,29 +102,33 @@ def test_stages_deeper_than_the_record_are_timed_and_counted_as_dropped(
     assert sum(record.totals["train"].durations) == FRAMES + 3
     with stagewatch.stage("eval"):
         frame = client.record().open
-    assert frame is not None
     assert frame.stage == "eval"
 
 
 def test_a_stage_that_began_later_is_innermost_in_whichever_place_it_lies(
     clock: Clock, client: Client
 ) -> None:
-    """Places in the record are used again, so their order says nothing."""
+    """Tasks do not end in the order they began.  Places in the record are used again, so their
+    order says nothing."""
     first, second, third = (stagewatch.stage(name) for name in ("rollout", "reward", "logprob"))
     first.__enter__()
     clock.forward(1)
     second.__enter__()
     first.__exit__(None, None, None)
+    assert [frame.stage for frame in client.record().lanes[0].frames] == ["reward"]
     for _ in range(3):
         clock.forward(1)
         stagewatch.heartbeat()
     assert client.record().totals["reward"].gap_seconds == 3
     third.__enter__()
     found = client.record().open
-    assert found is not None
     assert found.stage == "logprob"
     third.__exit__(None, None, None)
     second.__exit__(None, None, None)
+    clock.forward(1)
+    stagewatch.heartbeat()
+    record = client.record()
+    assert (record.lanes[0].frames, record.totals["rollout"].gap_seconds) == ((), 0)
 
 
 def test_a_second_init_begins_a_new_record(client: Client) -> None:
@@ -173,8 +150,6 @@ def test_the_first_failure_is_kept_when_others_follow(client: Client) -> None:
             raise error
     record = client.record()
     assert record.failures == {("train", "SystemExit"): 1, ("cleanup", "TimeoutError"): 2}
-    assert record.first_failure is not None
-    assert record.last_failure is not None
     assert (record.first_failure.stage, record.first_failure.error) == ("train", "SystemExit")
     assert record.last_failure.message == "Request timeout again"
     assert record.first_failure.time <= record.last_failure.time

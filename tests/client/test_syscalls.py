@@ -44,7 +44,6 @@ def test_marks_of_progress_make_no_system_call(
     if "begin" not in output:
         pytest.skip(f"strace may not trace here: {output.strip()[:200]}")
     match = re.search(r'write\(1, "begin"(.*)write\(1, "end"', trace.read_text(), re.DOTALL)
-    assert match is not None
     calls = [line.split(maxsplit=1)[1] for line in match[1].splitlines()[1:-1]]
     # 140,000 marks; the interpreter's allocator may still ask for or return an arena.
     unexpected = [call for call in calls if not call.startswith(("mmap(", "munmap(", "brk("))]

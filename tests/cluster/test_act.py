@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -193,7 +192,6 @@ def test_operators_may_comment_on_jobs_and_administrators_mark_nodes(
         assert "h1 is resumed" in act.run("undo", "h1")
 
 
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 def test_judges_that_may_drain_do_so_once_where_a_gpu_is_lost_and_nowhere_else(
     act: Act, slurm: SlurmCluster, children: Children, tmp_path: Path
 ) -> None:

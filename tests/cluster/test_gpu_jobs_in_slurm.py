@@ -148,7 +148,6 @@ def test_environment_of_a_real_step_tells_the_same_gpus(lab: PrologLab) -> None:
             yield "0", pid
 
     found = from_cgroup(OneProcess(job, "", Path("/nowhere")), lambda _: {pid: environ})
-    assert found is not None
     assert found.minors == set(written.minors), environ
     lab.cluster.run("scancel", job, blocker)
 

@@ -7,17 +7,15 @@ import signal
 import subprocess
 import time
 
-import yaml
-
 from stagewatch.assets import assets
 from stagewatch_lab.slurm.cluster import SlurmCluster
+from tests.alerts.rule_files import every_rule
 
 
 def confirm(alert: str, slurm: SlurmCluster, **names: str) -> str:
     """What the runbook's one command prints; it fails the test if Slurm does not understand it."""
     text = (assets("alerts") / "runbooks" / f"{alert}.md").read_text()
     found = re.search(r"## Confirm\n\n```sh\n(.*)\n```", text)
-    assert found is not None
     command = found[1].partition("; ssh ")[0]  # what is to be run on the node itself
     for name, value in names.items():
         command = re.sub(rf"\b{name}\b", value, command)
@@ -46,9 +44,8 @@ def test_commands_about_nodes_show_state_and_reason(slurm: SlurmCluster) -> None
 
 
 def test_command_that_the_drain_alert_gives_brings_the_node_back(slurm: SlurmCluster) -> None:
-    groups = yaml.safe_load((assets("alerts") / "slurm.rules.yaml").read_text())["groups"]
-    rules = {rule.get("alert"): rule for group in groups for rule in group["rules"]}
-    said = rules["SlurmNodeDrainedTooLong"]["annotations"]["description"]
+    (rule,) = [rule for rule in every_rule() if rule.name == "SlurmNodeDrainedTooLong"]
+    said = rule.annotations["description"]
     command = said.partition("well again: ")[2].replace("{{ $labels.node }}", "h3")
     slurm.run("scontrol", "update", "nodename=h3", "state=drain", "reason=bad GPU 3")
     slurm.run(*command.split())

@@ -31,8 +31,7 @@ def alive(pid: int) -> bool:
 
 
 def test_children_end_when_their_parent_is_killed(python: Python) -> None:
-    parent = python(PARENT)
-    parent.said("ready")
+    parent = python.ready(PARENT)
     pids = [int(line.split()[1]) for line in parent.output().splitlines() if "child" in line]
     assert all(map(alive, pids))
     parent.kill()

@@ -48,7 +48,6 @@ def test_a_success_is_kept_and_told(job: Job, collector: Scripted, clock: Clock)
     before = time.time()
     job.run_once()
     snapshot = job.fresh()
-    assert snapshot is not None
     assert snapshot.samples.value(VALUE) == 1.0
     assert b"test_value_ratio 1.0" in snapshot.text
     assert health(job, SUCCESS) == 1

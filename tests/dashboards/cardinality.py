@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import promql_parser as promql
-import yaml
 
 import stagewatch
 from stagewatch.core.exposition import Metric
-from tests.dashboards.boards import ROOT, Query, filled
+from tests.alerts.rule_files import every_rule
+from tests.dashboards.boards import Query, filled
 
 NODES, GPUS, RANKS = 1024, 8, 8
 _LABELS = {
@@ -274,22 +274,16 @@ def declared() -> dict[str, tuple[str, ...]]:
 @functools.cache
 def _recorded() -> dict[str, dict[str, int]]:
     """The labels of every recorded series: of its rules, until none of them adds another."""
-    rules = [
-        rule
-        for path in sorted((ROOT / "alerts").glob("*.rules.yaml"))
-        for group in yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]
-        for rule in group["rules"]
-        if "record" in rule
-    ]
-    parsed = [(rule, promql.parse(rule["expr"])) for rule in rules]
-    recorded: dict[str, dict[str, int]] = {rule["record"]: {} for rule in rules}
+    rules = [rule for rule in every_rule() if rule.records]
+    parsed = [(rule, promql.parse(rule.expression)) for rule in rules]
+    recorded: dict[str, dict[str, int]] = {rule.name: {} for rule in rules}
     more = True
     while more:
         more = False
         for rule, expression in parsed:
-            values = recorded[rule["record"]]
+            values = recorded[rule.name]
             bound = _Follower(recorded, instant=True).bound(expression)
-            given = {label: VALUES[label] for label in rule.get("labels", {})}
+            given = {label: VALUES[label] for label in rule.labels}
             for label, n in (bound.values | given).items():
                 if n > values.get(label, 0):
                     values[label] = n

@@ -7,7 +7,7 @@ import re
 import promql_parser
 import pytest
 
-from tests.alerts.promtool import ALERTS, groups_of
+from tests.alerts.rule_files import every_rule
 from tests.dashboards.boards import (
     NAMES,
     all_queries,
@@ -131,12 +131,8 @@ def test_counters_are_never_shown_raw(name: str) -> None:
 
 
 def test_every_state_of_a_gpu_has_its_colour_on_the_board_goodput() -> None:
-    states = {
-        rule["labels"]["state"]
-        for group in groups_of(ALERTS / "goodput.rules.yaml")
-        for rule in group["rules"]
-        if "state" in rule.get("labels", {})
-    }
+    rules = [rule for rule in every_rule() if rule.file == "goodput.rules.yaml"]
+    states = {rule.labels["state"] for rule in rules if "state" in rule.labels}
     (panel,) = (
         each for each in data_panels(load("goodput")) if each["title"].startswith("All GPUs")
     )

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import promql_parser
 import pytest
-import yaml
 
-from tests.dashboards.boards import NAMES, ROOT, all_queries, filled
+from tests.alerts.rule_files import every_rule, names_read
+from tests.dashboards.boards import NAMES, all_queries, filled
 from tests.dashboards.cardinality import declared
 from tests.fakes.engine import series_names
-
-RULE_FILES = sorted((ROOT / "alerts").glob("*.rules.yaml"))
 
 OF_PROMETHEUS = {
     "up",
@@ -50,15 +43,9 @@ OF_NODE_EXPORTER = {
 }
 
 
-def rules(path: Path) -> list[dict[str, Any]]:
-    """The rules of a file."""
-    groups = yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]
-    return [rule for group in groups for rule in group["rules"]]
-
-
 @pytest.fixture(scope="module")
 def known() -> set[str]:
-    recorded = {rule["record"] for path in RULE_FILES for rule in rules(path) if "record" in rule}
+    recorded = {rule.name for rule in every_rule() if rule.records}
     outside = OF_PROMETHEUS | OF_THE_PROCESS | OF_THE_SITE | OF_NODE_EXPORTER
     outside |= series_names()
     return set(declared()) | recorded | outside
@@ -67,26 +54,9 @@ def known() -> set[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_metric_on_a_board_exists(name: str, known: set[str]) -> None:
     for query in all_queries(name):
-        assert set(_names(filled(query.expr))) <= known, str(query)
+        assert names_read(filled(query.expr)) <= known, str(query)
 
 
-@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
-def test_every_metric_in_a_rule_exists(path: Path, known: set[str]) -> None:
-    for rule in rules(path):
-        outside = {name for name in _names(rule["expr"]) if not name.startswith("DCGM_")}
-        assert outside <= known, rule.get("alert") or rule.get("record")
-
-
-def _names(expression: str) -> Iterator[str]:
-    """The names of the metrics in an expression."""
-    found: list[str | None] = []
-
-    def visit(node: Any) -> bool:
-        if isinstance(node, promql_parser.VectorSelector):
-            found.append(node.name)
-        elif isinstance(node, promql_parser.MatrixSelector):
-            found.append(node.vector_selector.name)
-        return True
-
-    promql_parser.walk(promql_parser.parse(expression), visit)
-    return (name for name in found if name)  # none where a pattern stands for many
+def test_every_metric_in_a_rule_exists(known: set[str]) -> None:
+    for rule in every_rule():
+        assert {name for name in rule.reads if not name.startswith("DCGM_")} <= known, rule.name

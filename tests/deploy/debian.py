@@ -19,6 +19,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from tests.deploy.engine import ROOT, need
+from tests.running import output
 from tests.waiting import wait_for
 
 T = TypeVar("T", bound="Debian")
@@ -64,13 +65,6 @@ pivot_root . mnt
 umount --lazy /mnt
 exec env -i container=namespaces PATH="$PATH" /lib/systemd/systemd
 """
-
-
-def output(*command: str | Path) -> str:
-    """What a command says, which must end well."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 class Debian:

@@ -42,7 +42,6 @@ class Afterwards:
 
     def close(self) -> None:
         """Run the command, and wait for its end."""
-        assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 

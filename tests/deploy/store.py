@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from tests.serving import Reply, Request, WebServer
@@ -100,21 +102,21 @@ class Prometheus(Server):
         children: Children,
         directory: Path,
         configuration: str,
-        *,
+        *flags: str,
         agent: bool = False,
         listen: str | None = None,
     ) -> None:
-        directory.mkdir()
+        if shutil.which("prometheus") is None:
+            pytest.skip("needs prometheus, from Debian's package of that name")
+        directory.mkdir(exist_ok=True)
         file = directory / "prometheus.yml"
         file.write_text(configuration)
         listen = listen or f"127.0.0.1:{free_port()}"
         super().__init__(f"http://{listen}")
-        if agent:
-            flags = [_agent_flag(), f"--storage.agent.path={directory / 'data'}"]
-        else:
-            flags = [f"--storage.tsdb.path={directory / 'data'}"]
+        kind = [_agent_flag()] if agent else []
+        data = f"--storage.{'agent' if agent else 'tsdb'}.path={directory / 'data'}"
         address = f"--web.listen-address={listen}"
-        command = ["prometheus", f"--config.file={file}", address, *flags]
+        command = ["prometheus", f"--config.file={file}", address, data, *kind, *flags]
         children.start(command, log=directory / "prometheus.log")
         wait_for(lambda: self.answers("/-/ready"), "Prometheus is ready")
 

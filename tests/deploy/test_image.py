@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import stagewatch
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from tests.deploy.engine import CERTIFICATES, ROOT, need
+from tests.running import output
 from tests.waiting import wait_for
 
 DIST = os.environ.get("STAGEWATCH_DIST", "")
@@ -52,12 +52,6 @@ def alone(children: Children, command: list[str], log: Path) -> Iterator[int]:
         yield process.pid
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def output(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 RELEASED = f"oci-archive:{DIST}/stagewatch-image-{stagewatch.__version__}.tar"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 import stagewatch
-from tests.deploy.engine import ROOT
+from tests.deploy.engine import ROOT, need
 from tests.deploy.test_chart import KUBERNETES, problem
 
 HERE = ROOT / "deploy" / "kubernetes"
@@ -43,8 +42,7 @@ def kustomization(directory: Path = HERE) -> Manifest:
 
 def built(directory: Path) -> list[Manifest]:
     """What kustomize makes of a directory."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("needs kubectl on the PATH")
+    need("kubectl")
     done = subprocess.run(
         ["kubectl", "kustomize", "--load-restrictor", "LoadRestrictionsNone", str(directory)],
         capture_output=True, text=True, check=False,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from functools import cache
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 import yaml
 
 from tests.deploy.engine import ROOT
-from tests.running import clean_environ
+from tests.running import run_stagewatch
 
 MANIFESTS = {"node": "node.yaml", "slurm": "slurm/slurm.yaml", "judge": "judge.yaml"}
 """By agent."""
@@ -21,10 +19,7 @@ MANIFESTS = {"node": "node.yaml", "slurm": "slurm/slurm.yaml", "judge": "judge.y
 @cache
 def known(agent: str) -> frozenset[str]:
     """The flags and the variables of an agent."""
-    done = subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", agent, "--help"],
-        env=clean_environ({"COLUMNS": "1000"}), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_stagewatch(agent, "--help", COLUMNS="1000")
     assert done.returncode == 0, done.stderr
     return frozenset(re.findall(r"--[\w.-]+|STAGEWATCH_\w+", done.stdout))
 

@@ -21,8 +21,9 @@ import pytest
 
 import stagewatch
 from tests.as_installed import unit as shipped
-from tests.deploy.debian import Debian, output
+from tests.deploy.debian import Debian
 from tests.deploy.engine import ROOT, need
+from tests.running import output
 from tests.waiting import wait_for
 
 VERSION = stagewatch.__version__

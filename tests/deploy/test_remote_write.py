@@ -19,6 +19,7 @@ import yaml
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from stagewatch.demo.sync_stall import RECORDINGS
+from tests.alerts.rule_files import every_rule
 from tests.dashboards.boards import NAMES, all_queries, filled
 from tests.deploy.engine import ROOT
 from tests.deploy.store import MISSING, Pages, Prometheus, Store
@@ -209,12 +210,7 @@ def test_rules_are_evaluated_where_the_series_of_all_shards_are(
 
 def expressions() -> list[str]:
     """Every expression of the rules and dashboards, with variables filled in."""
-    rules = [
-        rule["expr"]
-        for file in sorted((ROOT / "alerts").glob("*.rules.yaml"))
-        for group in yaml.load(file.read_text(), yaml.CSafeLoader)["groups"]
-        for rule in group["rules"]
-    ]
+    rules = [rule.expression for rule in every_rule()]
     boards = [filled(query.expr) for name in NAMES for query in all_queries(name)]
     return sorted({*rules, *boards})
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 import yaml
 
 from stagewatch.core.processes import Children
@@ -24,7 +22,6 @@ PAGES = {
 }
 
 
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 def test_the_endpoint_is_scraped_under_names_of_our_own(children: Children, tmp_path: Path) -> None:
     """Our `slurm_jobs` is not theirs, and series of single nodes stay out."""
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "slurmctld.yml").read_text())

@@ -16,8 +16,9 @@ from stagewatch.ranks import stacks_child
 from stagewatch.ranks.waits import child as waits_child
 from stagewatch.record import DEFAULT_DIRECTORY
 from tests.as_installed import need_users, unit
-from tests.deploy.debian import Debian, output
+from tests.deploy.debian import Debian
 from tests.deploy.engine import CERTIFICATES, ROOT, need
+from tests.running import output
 from tests.waiting import wait_for
 
 EXPOSURE = {"node": 20, "keeper": 26, "slurm": 20, "judge": 14}

@@ -9,6 +9,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from tests.faults.injecting import Injector
+from tests.running import Python, Script
 
 
 @pytest.fixture
@@ -17,3 +18,11 @@ def injector(children: Children, tmp_path: Path) -> Iterator[Injector]:
     injector = Injector(children, tmp_path)
     yield injector
     injector.close()
+
+
+@pytest.fixture
+def victim(python: Python) -> Script:
+    """A process to be stopped: whether it is, can be seen from outside."""
+    script = python("import time; print('here'); time.sleep(600)")
+    script.said("here")
+    return script

@@ -21,6 +21,11 @@ from tests.waiting import wait_for
 Prefix = tuple[str, ...]
 
 
+def stopped(victim: Script) -> bool:
+    """Whether a process is, as ps shows it."""
+    return Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 class Injector:
     """Runs `stagewatch fault` commands against markers and a journal of the test's own."""
 
@@ -126,6 +131,14 @@ class Injector:
                 capture_output=True,
                 timeout=120,
             )
+
+    def kill(self, script: Script) -> None:
+        """Kill an injector and then its watchdog, before that can act."""
+        watchdog = self.watchdog()
+        watchdog.send(signal.SIGSTOP)
+        script.kill()
+        watchdog.send(signal.SIGKILL)
+        wait_for(lambda: not watchdog.alive, "the watchdog's death")
 
     def watchdogs(self) -> list[Identity]:
         """Those of this test."""

@@ -12,7 +12,7 @@ import pytest
 from stagewatch.faults.journal import decode, encode
 from stagewatch.faults.kinds import KINDS, STEPS
 from tests.faults.injecting import Injector
-from tests.running import Python
+from tests.running import Script
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "fault-injection.md"
 
@@ -24,9 +24,7 @@ def test_the_help_of_a_kind_tells_what_its_target_is(injector: Injector, kind: s
     assert f"`{kind}`" in DOCUMENTATION.read_text()
 
 
-def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Python) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
+def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, victim: Script) -> None:
     argv = ("inject", "process-stop", f"--target={victim.pid}", "--for=60s", "--dry-run")
     said = injector.refused(*argv, status=0)
     for line in (f"would  kill -STOP {victim.pid}", f"then  kill -CONT {victim.pid}", "marker"):
@@ -36,10 +34,8 @@ def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Pyt
 
 
 def test_a_bad_option_of_a_kind_does_not_keep_a_fault_from_being_undone(
-    injector: Injector, tmp_path: Path, python: Python
+    injector: Injector, tmp_path: Path, victim: Script
 ) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
     injector.hold("process-stop", f"--target={victim.pid}", "--id=hang")
     file = tmp_path / "stagewatch.toml"
     file.write_text("[fault.cpu]\nloads = 1\n")
@@ -68,9 +64,7 @@ def test_a_missing_tool_is_named_with_its_package(injector: Injector, tmp_path: 
     assert "needs stress-ng, which is not installed: apt-get install stress-ng" in done.stderr
 
 
-def test_an_id_that_is_taken_or_bad_is_refused(injector: Injector, python: Python) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
+def test_an_id_that_is_taken_or_bad_is_refused(injector: Injector, victim: Script) -> None:
     injector.run("mark", "x", "--id=mine")
     argv = ("inject", "process-stop", f"--target={victim.pid}", "--for=5s")
     assert "already" in injector.run(*argv, "--id=mine", status=1)

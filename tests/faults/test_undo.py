@@ -14,21 +14,9 @@ import pytest
 from stagewatch.core.processes import die_with_parent
 from stagewatch.faults.journal import Journal
 from stagewatch.faults.kinds import STEPS
-from tests.faults.injecting import Injector
-from tests.running import Python, Script
+from tests.faults.injecting import Injector, stopped
+from tests.running import Script
 from tests.waiting import wait_for
-
-
-@pytest.fixture
-def victim(python: Python) -> Script:
-    """A process to be stopped: whether it is, can be seen from outside."""
-    script = python("import time; print('here'); time.sleep(600)")
-    script.said("here")
-    return script
-
-
-def stopped(victim: Script) -> bool:
-    return Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def hold(injector: Injector, victim: Script) -> Script:
@@ -56,12 +44,7 @@ def test_the_watchdog_undoes_what_a_killed_injector_left(
 def test_the_next_command_undoes_it_when_both_are_killed(
     injector: Injector, victim: Script
 ) -> None:
-    script = hold(injector, victim)
-    watchdog = injector.watchdog()
-    watchdog.send(signal.SIGSTOP)  # so that it cannot act between the two
-    script.kill()
-    watchdog.send(signal.SIGKILL)
-    wait_for(lambda: not watchdog.alive, "the watchdog's death")
+    injector.kill(hold(injector, victim))
     assert stopped(victim) and injector.left() == ["hang"]
     said = injector.refused("mark", "x", status=0)
     assert "fault hang was left behind" in said and f"kill -CONT {victim.pid}" in said
@@ -180,18 +163,13 @@ def test_the_injector_undoes_it_when_its_watchdog_is_killed(
 def test_after_a_reboot_files_are_removed_and_nothing_else_is_done(
     injector: Injector, victim: Script, tmp_path: Path
 ) -> None:
-    script = hold(injector, victim)
-    watchdog = injector.watchdog()
-    watchdog.send(signal.SIGSTOP)
-    script.kill()
-    watchdog.send(signal.SIGKILL)
+    injector.kill(hold(injector, victim))
     (tmp_path / "filled").write_bytes(b"x")
     entry = injector.undo / "hang.undo"
     content = json.loads(entry.read_text())
     content["boot_id"] = "of another boot"
     content["steps"].append({"step": "Fill", "path": str(tmp_path / "filled"), "size": 1})
     entry.write_text(json.dumps(content))
-    wait_for(lambda: not watchdog.alive, "the watchdog's death")
     said = injector.run("list")
     assert not (tmp_path / "filled").exists()
     assert "kill -CONT" not in said and stopped(victim)

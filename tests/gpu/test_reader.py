@@ -117,7 +117,6 @@ def test_child_dies_with_a_parent_that_was_killed(nvml: FakeNvml) -> None:
         "r = GpuReader(); r.read(('fast',)); print(r.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
         child = int(parent.stdout.readline())
         nvml.set("hang.nvmlDeviceGetTemperature", 1)
         parent.kill()

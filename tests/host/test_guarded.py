@@ -94,8 +94,7 @@ def test_what_is_not_on_the_readers_list_is_refused(change: dict[str, object]) -
 def test_what_a_task_sleeps_in_is_told_by_the_reader_where_the_agent_may_not_look(
     python: Python, files: GuardedFiles
 ) -> None:
-    script = python("print('ready'); import time; time.sleep(600)")
-    script.said("ready")
+    script = python.ready("print('ready'); import time; time.sleep(600)")
     pid = script.pid
     asked = Procfs(Path("/proc"), files)
     wait_for(
@@ -106,7 +105,6 @@ def test_what_a_task_sleeps_in_is_told_by_the_reader_where_the_agent_may_not_loo
 
 def test_one_user_cannot_make_an_answer_too_long(python: Python, files: GuardedFiles) -> None:
     """A character that JSON escapes takes six; see MAX_LINE of the supervisor."""
-    script = python("print('ready'); import time; time.sleep(600)", RANK="\x01" * 60_000)
-    script.said("ready")
+    script = python.ready("print('ready'); import time; time.sleep(600)", RANK="\x01" * 60_000)
     many = [script.pid] * 400
     assert files.read("environ", many, ["RANK="]).keys() == {script.pid}

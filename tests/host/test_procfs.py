@@ -12,8 +12,6 @@ FIXED = Procfs(FIXTURES / "proc")
 
 def test_a_process_is_read_with_the_time_of_all_its_threads() -> None:
     process, main = FIXED.stat(4242), FIXED.stat(4242, 4242)
-    assert process is not None
-    assert main is not None
     assert (process.command, process.state, process.parent) == ("python3", "R", 4100)
     assert process.user_seconds == 1234567 / TICKS_PER_SECOND
     assert main.user_seconds == 1200000 / TICKS_PER_SECOND
@@ -23,7 +21,6 @@ def test_a_process_is_read_with_the_time_of_all_its_threads() -> None:
 
 def test_a_command_that_looks_like_the_rest_of_the_line_does_not_confuse() -> None:
     found = FIXED.stat(4300)
-    assert found is not None
     assert (found.command, found.state, found.parent, found.session) == (
         "a) R 1 (python\n3",
         "D",

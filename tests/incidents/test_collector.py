@@ -27,9 +27,8 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.stacks import Frame, StackTaker, Take
 from tests.fakes.open_files import OpenFiles
 from tests.incidents.test_libraries import Recorder, dump, entry, variables
-from tests.inspect.test_command import run_inspect
 from tests.node_agent import NodeAgent
-from tests.running import Python
+from tests.running import Python, run_stagewatch
 from tests.waiting import wait_for
 
 TRAINER = """
@@ -140,7 +139,7 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
     assert by_rank["0"] == by_rank["1"] == by_rank["3"] != by_rank["2"]
     assert reward in agent.get("/")[1]
 
-    (file,) = kept.iterdir()
+    (file,) = kept.glob("2*.json")
     content = json.loads(file.read_text())
     (sentence,) = content["sentences"]
     assert f"rank 2 (pid {pids[2]})" in sentence
@@ -149,7 +148,7 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
     (line,) = content["libraries"]
     assert line.endswith("rank 2 has not enqueued all_reduce 812, ranks 0, 1, 3 have")
 
-    said = run_inspect("--record-dir", str(agent.ranks), "--incident-dir", str(kept))
+    said = run_stagewatch("inspect", "--record-dir", str(agent.ranks), "--incident-dir", str(kept))
     assert said.returncode == 3
     assert f"at {reward}" in said.stdout
     assert "rank 2 has not enqueued all_reduce 812" in " ".join(said.stdout.split())
@@ -166,7 +165,7 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
         lambda: (agent.value("rl_rank_progress_age_seconds", rank="2") or 0) > 16, "it hangs again"
     )
     assert not frames(agent)
-    assert list(kept.iterdir()) == [file]
+    assert list(kept.glob("2*.json")) == [file]
 
 
 class Node:
@@ -237,10 +236,10 @@ def test_a_node_is_not_kept_busy_by_many_jobs_that_hang(
     here = node()
     for number in range(4):
         start_one(children, tmp_path, str(number))
-    wait_for(lambda: here.look() and len(list(kept.glob("*.json"))) == 2, "two incidents")
+    wait_for(lambda: here.look() and len(list(kept.glob("2*.json"))) == 2, "two incidents")
     for _ in range(15):
         here.look()
-    assert len(list(kept.glob("*.json"))) == 2
+    assert len(list(kept.glob("2*.json"))) == 2
 
 
 def test_a_job_that_hangs_later_does_not_hide_the_stacks_of_another(
@@ -258,7 +257,7 @@ def test_a_job_that_hangs_later_does_not_hide_the_stacks_of_another(
     def seen(incidents: int) -> bool:
         nonlocal samples
         samples = here.look() or Samples()
-        return len(list(kept.glob("*.json"))) == incidents
+        return len(list(kept.glob("2*.json"))) == incidents
 
     for incidents, job in enumerate(("5", "1"), 1):
         start_one(children, tmp_path, job)
@@ -291,14 +290,14 @@ def test_a_job_that_still_hangs_is_looked_at_again_and_its_incident_made_anew(
 
     monkeypatch.setattr(here.taker, "take", misread)
     wait_for(here.look, "an incident")
-    (file,) = kept.iterdir()
+    (file,) = kept.glob("2*.json")
     assert "it is in other code than all others" not in file.read_text()
     wait_for(lambda: here.look() and looks == 6, "four more looks")
     wait_for(lambda: here.look() and "in other code than" in file.read_text(), "a verdict")
     content = json.loads(file.read_text())
     assert f"rank 2 (pid {pids[2]})" in content["sentences"][0]
     assert [one["stack"]["still"] for one in content["ranks"]] == [False, True, True, True]
-    assert list(kept.iterdir()) == [file]
+    assert list(kept.glob("2*.json")) == [file]
     for _ in range(15):
         here.look()
     assert looks == 6
@@ -335,7 +334,7 @@ def test_the_kernel_is_asked_about_ranks_without_records_that_stand_still_for_lo
 
     wait_for(waits, "the kernel's answer")
     assert waits() == {"1": "a wait for a thread or process of its own"}
-    (file,) = kept.glob("*.json")
+    (file,) = kept.glob("2*.json")
     assert "a wait for a thread or process of its own" in file.read_text()
     here.still[keys[0]] = 0.0
     assert here.look() is None

@@ -19,10 +19,9 @@ from stagewatch.incidents.departures import (
 )
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
-from tests.inspect.test_command import run_inspect
 from tests.judgement.jobs import job
 from tests.node_agent import NodeAgent
-from tests.running import clean_environ
+from tests.running import clean_environ, run_stagewatch
 from tests.waiting import wait_for
 
 BOOT = "b0075"
@@ -165,7 +164,7 @@ def test_who_waits_in_a_barrier_that_nobody_else_comes_to_is_named(
 
     def inspect() -> dict[str, Any]:
         flags = ["--record-dir", str(agent.ranks), "--incident-dir", str(file.parent)]
-        told = json.loads(run_inspect("--json", *flags).stdout)["verdicts"]
+        told = json.loads(run_stagewatch("inspect", "--json", *flags).stdout)["verdicts"]
         # Ranks of other tests, which keep no record, are seen as well.
         (verdict,) = [one for one in told if one["job_id"] == "540"]
         return dict(verdict)

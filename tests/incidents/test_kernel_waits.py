@@ -19,10 +19,8 @@ from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.ranks.waits.model import Connection, Kind, Mode, Process, State, Wait, Waiting
 from tests.judgement.jobs import HEALTHY
 from tests.ranks.waits.chain import ends
-from tests.ranks.waits.conftest import Settled, program, settled, waits  # noqa: F401
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
-from tests.ranks.waits.test_queues import QUEUES
+from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.programs import Start, code
 
 NO_PROCESS = 1 << 22
 """No pid is as great."""
@@ -53,9 +51,36 @@ def hung(ranks: Sequence[Rank], told: dict[tuple[str, str, str], tuple[KernelWai
     ]
 
 
+QUEUES = code("""
+    import multiprocessing
+    def worker(todo, done, stuck, number):
+        say(f"worker{number}")
+        while True:
+            item = todo.get()
+            if number == 1:
+                stuck.set()
+                sleep()
+            done.put(item)
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("spawn")
+        todo, done, stuck = context.Queue(), context.Queue(), context.Event()
+        workers = [
+            context.Process(target=worker, args=(todo, done, stuck, number), daemon=True)
+            for number in range(3)
+        ]
+        for one in workers:
+            one.start()
+        while not stuck.is_set():
+            todo.put(0)
+            time.sleep(0.05)
+        say("trainer")
+        while True:
+            done.get()
+""")
+
+
 def test_the_worker_of_a_queue_is_named_without_its_own_word(
-    program: Start,  # noqa: F811
-    settled: Settled,  # noqa: F811
+    program: Start, settled: Settled
 ) -> None:
     running = program(QUEUES, "spawn")
     pids = [running[name] for name in ("trainer", "worker0", "worker1", "worker2")]
@@ -70,8 +95,7 @@ def test_the_worker_of_a_queue_is_named_without_its_own_word(
 
 
 def test_a_rank_that_waits_for_its_own_helper_waits_for_nobody_else(
-    program: Start,  # noqa: F811
-    settled: Settled,  # noqa: F811
+    program: Start, settled: Settled
 ) -> None:
     running = program(QUEUES, "fork")
     trainer, worker = running["trainer"], running["worker1"]
@@ -113,8 +137,7 @@ IDLE_SERVICE = code("""
 
 
 def test_a_server_without_clients_waits_for_whoever_asks_and_is_not_at_fault(
-    program: Start,  # noqa: F811
-    settled: Settled,  # noqa: F811
+    program: Start, settled: Settled
 ) -> None:
     running = program(IDLE_SERVICE)
     pids = [running[name] for name in ("main", "worker0", "worker1")]
@@ -129,10 +152,7 @@ def test_a_server_without_clients_waits_for_whoever_asks_and_is_not_at_fault(
     assert hung(ranks, told) == []
 
 
-def test_a_helper_that_waits_for_a_signal_is_no_server(
-    program: Start,  # noqa: F811
-    settled: Settled,  # noqa: F811
-) -> None:
+def test_a_helper_that_waits_for_a_signal_is_no_server(program: Start, settled: Settled) -> None:
     """As a compiler's helper does, or a child that was stopped: its rank does not go on."""
     running = program(WAITS_FOR_A_SIGNAL)
     pid = running["rank"]
@@ -151,10 +171,7 @@ WAITS_FOR_A_SIGNAL = code("""
 """)
 
 
-def test_a_server_that_is_no_rank_is_named_by_its_command(
-    program: Start,  # noqa: F811
-    settled: Settled,  # noqa: F811
-) -> None:
+def test_a_server_that_is_no_rank_is_named_by_its_command(program: Start, settled: Settled) -> None:
     running = program(ASKS)
     client, server = running["client"], running["server"]
     look = settled(client, until=lambda look: ends(look, [client]).pids == (server,))
@@ -163,7 +180,7 @@ def test_a_server_that_is_no_rank_is_named_by_its_command(
     assert f"(pid {server})" in wait.process
 
 
-def looked(*processes: tuple[int, State], waits: Sequence[Wait]) -> Waiting:  # noqa: F811
+def looked(*processes: tuple[int, State], waits: Sequence[Wait]) -> Waiting:
     return Waiting({pid: Process(pid, 0, state, "redis") for pid, state in processes}, tuple(waits))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 import uuid
@@ -15,33 +14,12 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.rank import Board
-from tests.running import Python, clean_environ
+from tests.running import Python, clean_environ, run_stagewatch
 from tests.waiting import wait_for
 
 RANKS = 4
 EARLY = 2
 SKEW = "3.0"
-
-
-def run_inspect(
-    *arguments: str, environ: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """The command, with nothing but what is given."""
-    return run_stagewatch("inspect", *arguments, environ=environ)
-
-
-def run_stagewatch(
-    *arguments: str, environ: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Any command."""
-    return subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", *arguments],
-        capture_output=True,
-        text=True,
-        env=clean_environ(environ or {}),
-        timeout=250,
-        check=False,
-    )
 
 
 class Inspect:
@@ -55,7 +33,8 @@ class Inspect:
 
     def __call__(self, *arguments: str) -> str:
         """Its output; its exit status and warnings stay in `status` and `warnings`."""
-        done = run_inspect("--job", self.job_id, "--record-dir", str(self.record_dir), *arguments)
+        given = ("--job", self.job_id, "--record-dir", self.record_dir)
+        done = run_stagewatch("inspect", *given, *arguments)
         self.status = done.returncode
         assert "Traceback" not in done.stderr
         self.warnings = done.stderr
@@ -157,7 +136,7 @@ def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
 
 def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Path) -> None:
     absent = tmp_path / "absent"
-    done = run_inspect(environ={"STAGEWATCH_DIR": str(absent)})
+    done = run_stagewatch("inspect", STAGEWATCH_DIR=str(absent))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"stagewatch: STAGEWATCH_DIR = {str(absent)!r}: must be a directory that exists\n"
@@ -167,12 +146,11 @@ def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Pat
 def test_a_rank_without_a_record_is_shown_by_its_environment(
     inspect: Inspect, python: Python
 ) -> None:
-    script = python(
+    script = python.ready(
         "import time; print('ready'); time.sleep(600)",
         STAGEWATCH_JOB_ID=inspect.job_id,
         SLURM_PROCID="3",
     )
-    script.said("ready")
     (rank,) = inspect.json()["ranks"]
     assert (rank["role"], rank["rank"], rank["pid"]) == ("unknown", 3, script.pid)
     assert (rank["stage"], rank["progress_age_seconds"]) == (None, None)

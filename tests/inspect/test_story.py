@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +23,7 @@ from tests.judgement.cases import BARE_LEFT, BARE_STILL
 from tests.judgement.exported import export
 from tests.judgement.jobs import LEFT, PARKED, SPINNING, job
 from tests.report.filled import Past, filled_prometheus
-from tests.running import clean_environ
+from tests.running import run_stagewatch
 
 NOW = time.time() // 100 * 100 - 3600
 WORKS: dict[str, Any] = {"progress_age_seconds": 1.0, "wait_class": WaitClass.COMPUTE}
@@ -36,8 +34,6 @@ RAISED: dict[str, Any] = {
 }
 HOSTILE = 'a"b\\c\n{0}\u202e'
 HUNG = SPINNING | {"progress_age_seconds": 90.0, "inside": {"world": Inside("all_reduce", 88.0)}}
-
-pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 
 
 @pytest.fixture(scope="module")
@@ -153,15 +149,7 @@ def test_a_job_that_nobody_knows_is_an_error(api: PrometheusApi) -> None:
         tell(api, "nosuch", NOW)
 
 
-def inspect(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", "inspect", "--prometheus", url, *arguments],
-        capture_output=True,
-        text=True,
-        env=clean_environ({}),
-        timeout=250,
-        check=False,
-    )
+inspect = partial(run_stagewatch, "inspect", "--prometheus")
 
 
 def test_the_past_is_judged_by_its_time_and_written_as_a_case(url: str) -> None:

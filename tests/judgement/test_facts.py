@@ -68,10 +68,7 @@ def test_a_rank_without_a_record_is_told_from_one_that_found_no_room(
 ) -> None:
     """On a tmpfs of a few pages, as /run is where something else has filled it."""
     name = f"job-{uuid.uuid4().hex[:12]}"
-    script = python(
-        "import time; print('ready'); time.sleep(600)", STAGEWATCH_JOB_ID=name, RANK="2"
-    )
-    script.said("ready")
+    python.ready("import time; print('ready'); time.sleep(600)", STAGEWATCH_JOB_ID=name, RANK="2")
     (small := tmp_path / "small").mkdir()
 
     def state() -> list[RecordState]:
@@ -133,8 +130,7 @@ with stagewatch.stage("rollout"), stagewatch.call("search"):
 def test_a_rank_shows_the_calls_that_it_waits_for_until_it_is_gone(
     python: Python, record_dir: Path
 ) -> None:
-    script = python(CALLS, STAGEWATCH_DIR=str(record_dir))
-    script.said("ready")
+    script = python.ready(CALLS, STAGEWATCH_DIR=str(record_dir))
 
     def calls() -> list[dict[str, float]]:
         with rank_directory(record_dir, Procfs()) as ranks:
@@ -207,8 +203,7 @@ def test_a_rank_is_at_work_while_it_writes_or_a_child_compiles(
 ) -> None:
     """Neither shows in how its own thread waits."""
     for rank in range(3):
-        script = python(WORK, str(rank), STAGEWATCH_DIR=str(record_dir))
-        script.said("ready")
+        python.ready(WORK, str(rank), STAGEWATCH_DIR=str(record_dir))
 
     def at_work() -> dict[int, bool]:
         proc = Procfs()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.deploy.engine import need
 from tests.fakes.faultfs import FaultFs, build, missing
 from tests.lab.lab import Job, Lab
 from tests.lab.scenes import SCENES, Running
@@ -28,8 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Four agents and a Prometheus."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("needs prometheus on the PATH")
+    need("prometheus")
     with Lab(tmp_path_factory.mktemp("lab"), LAB_NODES) as lab:
         yield lab
 

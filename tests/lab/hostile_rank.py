@@ -22,7 +22,6 @@ def main(rank: int, options: dict[str, str]) -> None:
     die_with_parent()
     stagewatch.init(rank=rank, **options)
     record = _api._recorder
-    assert record is not None
     words = record._words
     for number in itertools.count():
         name = f'"}} 1\n# {number % NAMES}\udcff\\' + "x" * 300

@@ -22,6 +22,7 @@ from stagewatch_lab.slurm.scenarios import SCENARIOS, play
 from stagewatch_lab.slurm.services import missing
 from stagewatch_lab.slurm.story import Story
 from tests.demo.running import Demo
+from tests.deploy.engine import need
 from tests.waiting import wait_for
 
 DEMONSTRATED = "requeue-loop"
@@ -31,8 +32,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def slurm_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
     """Four nodes, their agents, the Slurm agent and Prometheus."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("needs prometheus on the PATH")
+    need("prometheus")
     if why := missing():
         pytest.skip(why)
     with SlurmLab(tmp_path_factory.mktemp("cache")) as lab:

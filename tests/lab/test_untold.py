@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from stagewatch.judgement.limits import Limits
 from stagewatch.judgement.watch import Watch
+from tests.deploy.engine import need
 from tests.lab.lab import NICE, Lab
 from tests.running import clean_environ
 
@@ -40,8 +40,7 @@ JOBS: dict[str, tuple[int, list[str]]] = {
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One node, on which ranks are looked for."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("needs prometheus on the PATH")
+    need("prometheus")
     with Lab(tmp_path_factory.mktemp("lab"), 1, "--ranks-by-environment") as lab:
         yield lab
 

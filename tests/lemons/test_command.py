@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +20,20 @@ from stagewatch.prometheus.api import PrometheusApi
 from tests.check.test_command import check, slow
 from tests.dashboards.boards import panel_queries
 from tests.lemons.fleet import CLUSTER, END, LEMON, NAMED, fleet
-from tests.report.conftest import needs_tool
 from tests.report.filled import filled_prometheus
+from tests.running import run_stagewatch
 
 pytestmark = pytest.mark.xdist_group("lemons")
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    needs_tool("prometheus")
     with Children() as children:
         directory = tmp_path_factory.mktemp("lemons") / "p"
         yield filled_prometheus(children, directory, *fleet("\x1b]0;\n"))
 
 
-def lemons(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", "lemons", *arguments],
-        capture_output=True, text=True, env={**os.environ, **environ}, timeout=180,
-    )  # fmt: skip
+lemons = partial(run_stagewatch, "lemons")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Mapping
 from enum import IntEnum
@@ -15,6 +14,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.nccl.files import NcclFiles, standing
 from stagewatch.ranks.nccl.layout import Communicator
 from stagewatch_nccl import build
+from tests.deploy.engine import need
 from tests.waiting import wait_for
 
 HARNESS = Path(__file__).with_name("fake_nccl.c")
@@ -38,8 +38,7 @@ class Fault(IntEnum):
 
 def built(into: Path, *sanitizers: str) -> tuple[Path, Path]:
     """The plugin and the harness; skips the test where the compiler lacks something."""
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
+    need("cc")
     flags = [one if one.startswith("-") else f"-fsanitize={one}" for one in sanitizers]
     plugin, harness = into / "libnccl-profiler-stagewatch.so", into / "fake_nccl"
     command = ["cc", "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", *flags]

@@ -26,6 +26,7 @@ from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.nccl.files import NcclFiles
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.stacks import StackTaker
+from tests.deploy.engine import need
 from tests.hangbench.meeting import Board
 from tests.hangbench.shape import BARE, DIRECTORY, PROGRAMS, SHAPE, Shape, find_programs
 from tests.running import clean_environ
@@ -104,8 +105,7 @@ class Jobs:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Samples, list[RankFacts]]]:
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
+    need("cc")
     jobs = Jobs(tmp_path_factory.mktemp("incidents"))
     try:
         for shape in cases():

@@ -14,6 +14,7 @@ import pytest
 from stagewatch.qualify.peaks import peaks
 from tests.qualify.conftest import Done, Qualify
 from tests.qualify.gpus import healthy, python_with
+from tests.running import run_stagewatch
 from tests.waiting import wait_for
 
 SKIP = "clock,storage"
@@ -194,10 +195,7 @@ def test_a_past_that_is_no_file_holds_nothing_up(played: Qualify, tmp_path: Path
 
 def test_options_that_cannot_be() -> None:
     for arguments in (["--skip", "all"], ["--storage", "here"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "stagewatch.cli", "qualify", *arguments], capture_output=True
-        )
-        assert done.returncode == 2, arguments
+        assert run_stagewatch("qualify", *arguments).returncode == 2, arguments
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,11 @@ class Program:
 
     def say(self, line: str) -> None:
         """Send a line, without waiting."""
-        assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
     def hear(self) -> str:
         """The next line it prints."""
-        assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
     def ask(self, line: str) -> str:

@@ -22,7 +22,7 @@ from stagewatch.ranks.wait_class import MIN_SAMPLES
 from stagewatch.record import H_CLOSED
 from tests.fixed_node import FixedNode
 from tests.golden import assert_golden
-from tests.records import patched, place, real_record
+from tests.records import patched, place
 from tests.running import Python
 from tests.waiting import wait_for
 
@@ -62,11 +62,10 @@ def test_a_process_that_may_not_be_seen_is_unknown_rather_than_gone(
     assert wait_class(found, "540", "train", "7") == "parked"
 
 
-def test_a_rank_that_ended_well_is_shown_no_more(record_dir: Path, tmp_path: Path) -> None:
+def test_a_rank_that_ended_well_is_shown_no_more(
+    record_dir: Path, tmp_path: Path, raw: bytes
+) -> None:
     """Its record lingers for a few seconds, so that its totals are not missed."""
-    draft = tmp_path / "draft-of-one"
-    draft.mkdir()
-    raw = real_record(draft)
     place(record_dir, patched(raw, {H_CLOSED: 1}))
     proc = Procfs(tmp_path)
     ranks = RankDirectory(RecordDirectory(record_dir, proc))

@@ -54,7 +54,7 @@ def shown(directory: RankDirectory, clock: Clock) -> list[tuple[str, int, Life]]
 def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
     directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes, python: Python
 ) -> None:
-    script = python(
+    script = python.ready(
         """
         import time
         import stagewatch
@@ -64,7 +64,6 @@ def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
         """,
         STAGEWATCH_DIR=str(record_dir),
     )
-    script.said("ready")
     place(record_dir, patched(raw, {H_CREATED_WALL: 2**62}), 1)
     assert shown(directory, clock) == [("train", 3, Life.ALIVE)]
     script.kill()

@@ -12,8 +12,8 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life
-from stagewatch.record import H_CREATED_WALL, H_RANK, H_START_TICKS, H_WORLD_SIZE
-from tests.records import patched, place, real_record
+from stagewatch.record import H_CREATED_WALL, H_RANK, H_WORLD_SIZE
+from tests.records import patched, place
 from tests.running import Python, Script
 
 Begin = Callable[..., Script]
@@ -28,11 +28,8 @@ def directory(record_dir: Path) -> Iterator[RankDirectory]:
 
 
 @pytest.fixture
-def killed(record_dir: Path, tmp_path: Path) -> Leave:
+def killed(record_dir: Path, raw: bytes) -> Leave:
     """Leaves the record of a rank that was killed in a world of so many."""
-    drafts = tmp_path / "drafts"
-    drafts.mkdir()
-    raw = patched(real_record(drafts), {H_START_TICKS: 1})
 
     def leave(rank: int, world_size: int, created: int = 10) -> None:
         who = {H_RANK: rank, H_WORLD_SIZE: world_size, H_CREATED_WALL: created}
@@ -44,7 +41,7 @@ def killed(record_dir: Path, tmp_path: Path) -> Leave:
 @pytest.fixture
 def begin(python: Python, record_dir: Path) -> Begin:
     def start(rank: int, world_size: int, role: str = "train") -> Script:
-        script = python(
+        return python.ready(
             """
             import sys, time
             import stagewatch
@@ -59,8 +56,6 @@ def begin(python: Python, record_dir: Path) -> Begin:
             role,
             STAGEWATCH_DIR=str(record_dir),
         )
-        script.said("ready")
-        return script
 
     return start
 

@@ -47,8 +47,7 @@ def test_a_process_with_a_rank_in_its_environment_is_found(
     python: Python, scan: EnvironmentScan, job: str
 ) -> None:
     environ = {"SLURM_PROCID": "13", "SLURM_LOCALID": "5", "SLURM_NTASKS": "64"}
-    script = python(SLEEP, STAGEWATCH_JOB_ID=job, CUDA_VISIBLE_DEVICES="GPU-1", **environ)
-    script.said("ready")
+    script = python.ready(SLEEP, STAGEWATCH_JOB_ID=job, CUDA_VISIBLE_DEVICES="GPU-1", **environ)
     (rank,) = of_job(job, scan.ranks([]))
     assert (rank.key, rank.pid) == ((job, "unknown", "13"), script.pid)
     assert (rank.local_rank, rank.world_size, rank.gpu) == (5, 64, "GPU-1")
@@ -58,11 +57,9 @@ def test_the_launching_shell_is_not_the_rank(
     python: Python, scan: EnvironmentScan, job: str
 ) -> None:
     shell = ("sh", "-c", '"$@"; true', "sh")
-    script = python(SLEEP, prefix=shell, STAGEWATCH_JOB_ID=job, RANK="0")
-    script.said("ready")
+    script = python.ready(SLEEP, prefix=shell, STAGEWATCH_JOB_ID=job, RANK="0")
     (rank,) = of_job(job, scan.ranks([]))
     found = Procfs().stat(rank.pid)
-    assert found is not None
     assert found.parent == script.pid
 
 
@@ -123,8 +120,7 @@ def test_a_worker_of_ray_is_a_rank_by_its_frameworks_number_alone(
 def test_without_a_job_the_session_of_the_process_names_it(
     python: Python, scan: EnvironmentScan
 ) -> None:
-    script = python(SLEEP, RANK="0")
-    script.said("ready")
+    script = python.ready(SLEEP, RANK="0")
     assert [rank.pid for rank in of_job(f"session-{script.pid}", scan.ranks([]))] == [script.pid]
 
 
@@ -132,8 +128,7 @@ def test_without_a_job_the_session_of_the_process_names_it(
 def test_a_variable_that_is_no_number_makes_no_rank(
     rank: str, python: Python, scan: EnvironmentScan, job: str
 ) -> None:
-    script = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK=rank)
-    script.said("ready")
+    python.ready(SLEEP, STAGEWATCH_JOB_ID=job, RANK=rank)
     assert of_job(job, scan.ranks([])) == []
 
 

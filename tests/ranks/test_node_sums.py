@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-
-import pytest
 
 from stagewatch.core.exposition import Samples
 from stagewatch.ranks.node_sums import (
@@ -19,15 +16,9 @@ from stagewatch.ranks.node_sums import (
     SHORTEST_AGE,
     add_node_sums,
 )
-from stagewatch.ranks.records import Life, RankRecord, parse
-from tests.records import real_record
+from stagewatch.ranks.records import Life, RankRecord
 
 ROLE = ("540", "train")
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> RankRecord:
-    return parse(real_record(tmp_path))
 
 
 def sums(*records: RankRecord, later: float = 0.0) -> Samples:

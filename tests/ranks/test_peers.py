@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from stagewatch.ranks.peers import MESSAGES_SECONDS, NOBODY, ROLE, peers_of
-from stagewatch.ranks.records import Group, RankRecord, parse
-from tests.records import real_record
+from stagewatch.ranks.records import Group, RankRecord
 
 NOW = 5000.0
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> RankRecord:
-    return parse(real_record(tmp_path))
 
 
 def among(record: RankRecord, **sizes: int) -> RankRecord:

@@ -52,7 +52,7 @@ def place_of(memory: Path, user: int, mode: int = 0o700) -> Path:
 
 def begin(python: Python, place: Path, *user: int) -> int:
     """Start rank 0 of job 540 there; returns its pid."""
-    script = python(
+    script = python.ready(
         """
         import os, sys, time
         import stagewatch
@@ -66,7 +66,6 @@ def begin(python: Python, place: Path, *user: int) -> int:
         place,
         *user,
     )
-    script.said("ready")
     return script.pid
 
 

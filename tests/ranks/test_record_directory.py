@@ -63,7 +63,6 @@ def test_neither_a_reused_pid_nor_one_of_another_boot_is_taken_for_the_rank(
     reader: RecordDirectory, shared: Path, raw: bytes
 ) -> None:
     stat = Procfs().stat(os.getpid())
-    assert stat is not None
     place(shared, patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks}), 1)
     place(shared, patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks - 1}), 2)
     here = patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks})
@@ -93,7 +92,6 @@ def test_a_rank_in_another_pid_namespace_has_the_pid_that_the_node_gives_it(
     (record,) = reader.read()
     stat = Procfs().stat(record.pid)
     assert record.life is Life.ALIVE
-    assert stat is not None
     assert stat.parent == script.pid
     status = Path(f"/proc/{record.pid}/status").read_text()
     assert f"NSpid:\t{record.pid}\t1\n" in status

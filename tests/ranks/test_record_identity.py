@@ -13,23 +13,14 @@ import stagewatch
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life
-from stagewatch.record import (
-    H_RANK,
-    H_START_TICKS,
-)
-from tests.records import patched, place, real_record
+from stagewatch.record import H_RANK
+from tests.records import patched, place
 
 
 @pytest.fixture
 def reader(record_dir: Path) -> Iterator[RecordDirectory]:
     with closing(RecordDirectory(record_dir, Procfs())) as reader:
         yield reader
-
-
-@pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    real = real_record(tmp_path_factory.mktemp("ranks"))
-    return patched(real, {H_START_TICKS: 1})
 
 
 def test_a_record_that_takes_number_after_number_is_dropped(

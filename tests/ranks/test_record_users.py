@@ -29,7 +29,6 @@ def test_a_record_that_claims_another_users_process_is_not_believed(
     reader: RecordDirectory, shared: Path, raw: bytes
 ) -> None:
     stat = Procfs().stat(os.getpid())
-    assert stat is not None
     claim = patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks})
     place(shared, claim, 1, owner=SECOND_USER)
     place(shared, patched(claim, {H_RANK: 5}), 2)
@@ -57,7 +56,7 @@ def test_a_lock_taken_for_reading_neither_hides_nor_revives_a_rank(
 ) -> None:
     """Whoever may read a file may lock it for reading, which keeps writers' locks away."""
     place(shared, raw)
-    script = python(
+    python.ready(
         """
         import fcntl, os, sys, time
         os.setuid(int(sys.argv[2]))
@@ -69,7 +68,6 @@ def test_a_lock_taken_for_reading_neither_hides_nor_revives_a_rank(
         shared / "1-00000001.rank",
         SECOND_USER,
     )
-    script.said("ready")
     (record,) = reader.read()
     assert record.life is Life.GONE
     assert not reader.skipped

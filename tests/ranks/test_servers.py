@@ -22,9 +22,7 @@ from stagewatch.ranks.servers import (
 )
 from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families
-from tests.ranks.waits.conftest import program  # noqa: F401
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.programs import Start, code
 from tests.waiting import wait_for
 
 PROC = Path("/proc")
@@ -93,10 +91,7 @@ def watch() -> Iterator[Watch]:
         yield found
 
 
-def test_a_server_that_has_ended_is_named_to_who_called_it(
-    watch: Watch,
-    program: Start,  # noqa: F811
-) -> None:
+def test_a_server_that_has_ended_is_named_to_who_called_it(watch: Watch, program: Start) -> None:
     engine = program(ENGINE)
     rank, stranger = program(CALLS, engine["port"]), program(CALLS, engine["port"])
     watch.ranks.add(rank["caller"], 0)
@@ -111,10 +106,7 @@ def test_a_server_that_has_ended_is_named_to_who_called_it(
     assert watch.gone(stranger["caller"], silent=20.0) == {}
 
 
-def test_the_engine_behind_a_router_is_named(
-    watch: Watch,
-    program: Start,  # noqa: F811
-) -> None:
+def test_the_engine_behind_a_router_is_named(watch: Watch, program: Start) -> None:
     engine = program(ENGINE)
     router = program(CALLS, engine["port"])
     rank = program(CALLS, router["port"])
@@ -127,10 +119,7 @@ def test_the_engine_behind_a_router_is_named(
     assert f"(pid {engine['engine']})" in found[router["caller"]][0]
 
 
-def test_a_server_that_ended_before_or_after_is_no_cause(
-    watch: Watch,
-    program: Start,  # noqa: F811
-) -> None:
+def test_a_server_that_ended_before_or_after_is_no_cause(watch: Watch, program: Start) -> None:
     engine = program(ENGINE)
     rank = program(CALLS, engine["port"])["caller"]
     watch.ranks.add(rank, 0)
@@ -143,10 +132,7 @@ def test_a_server_that_ended_before_or_after_is_no_cause(
     assert not watch.gone(rank, silent=300.0, late=290.0), "it was overdue before"
 
 
-def test_a_server_that_has_come_back_is_another(
-    watch: Watch,
-    program: Start,  # noqa: F811
-) -> None:
+def test_a_server_that_has_come_back_is_another(watch: Watch, program: Start) -> None:
     engine = program(ENGINE)
     port = engine["port"]
     watch.ranks.add(program(CALLS, port)["caller"], 0)
@@ -167,8 +153,7 @@ def test_a_server_that_has_come_back_is_another(
 
 
 def test_who_called_a_server_long_ago_is_forgotten_while_others_call_it(
-    watch: Watch,
-    program: Start,  # noqa: F811
+    watch: Watch, program: Start
 ) -> None:
     engine = program(ENGINE)
     callers = [program(CALLS, engine["port"]) for _ in range(2)]
@@ -186,10 +171,7 @@ def test_who_called_a_server_long_ago_is_forgotten_while_others_call_it(
     assert not watch.gone(gone, silent)
 
 
-def test_a_rank_that_serves_others_is_no_server(
-    watch: Watch,
-    program: Start,  # noqa: F811
-) -> None:
+def test_a_rank_that_serves_others_is_no_server(watch: Watch, program: Start) -> None:
     serves = program(ENGINE)
     calls = program(CALLS, serves["port"])
     for number, pid in enumerate((serves["engine"], calls["caller"])):
@@ -201,8 +183,7 @@ def test_a_rank_that_serves_others_is_no_server(
 
 
 def test_a_server_that_a_rank_asks_again_and_again_is_named_with_all_who_call_it(
-    watch: Watch,
-    program: Start,  # noqa: F811
+    watch: Watch, program: Start
 ) -> None:
     engine = program(ENGINE)
     ranks = [program(REPEATS, engine["port"], how)["caller"] for how in ("again", "once")]
@@ -250,11 +231,7 @@ RETRIES = code("""
 
 @pytest.mark.parametrize(("pause", "often"), [(0.2, True), (600.0, False)])
 def test_a_server_that_drops_all_connections_is_named_to_who_called_it_before(
-    watch: Watch,
-    program: Start,  # noqa: F811
-    pause: float,
-    *,
-    often: bool,
+    watch: Watch, program: Start, pause: float, *, often: bool
 ) -> None:
     engine = program(DROPS)
     rank = program(RETRIES, engine["port"], str(pause))["caller"]
@@ -272,10 +249,7 @@ def test_a_server_that_drops_all_connections_is_named_to_who_called_it_before(
     assert not watch.asked(rank, silent=-USED_SECONDS - 10.0), "its last step came after its call"
 
 
-def test_who_asks_a_server_once_does_not_ask_again_and_again(
-    watch: Watch,
-    program: Start,  # noqa: F811
-) -> None:
+def test_who_asks_a_server_once_does_not_ask_again_and_again(watch: Watch, program: Start) -> None:
     engine = program(ENGINE)
     rank = program(REPEATS, engine["port"], "once")["caller"]
     watch.ranks.add(rank, 0)

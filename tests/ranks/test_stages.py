@@ -14,10 +14,10 @@ from stagewatch.core.runner import Job
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import stages as module
 from stagewatch.ranks.activity import RanksCollector
-from stagewatch.ranks.directory import Census, RankDirectory
-from stagewatch.ranks.model import SHOWN_SECONDS, rank_of
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.model import SHOWN_SECONDS
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
-from stagewatch.ranks.records import RankRecord, parse
+from stagewatch.ranks.records import RankRecord
 from stagewatch.ranks.stages import (
     DURATIONS,
     FAILURES,
@@ -35,30 +35,13 @@ from stagewatch.ranks.stages import (
 from tests.fake_clock import Clock
 from tests.fixed_node import BOOT, FixedNode
 from tests.golden import assert_golden
-from tests.records import real_record
+from tests.records import Shown
 from tests.running import Python
-
-
-class Shown:
-    """A rank directory that finds what the test puts there."""
-
-    def __init__(self, *records: RankRecord) -> None:
-        self.records = list(records)
-
-    def look(self) -> Census:
-        return Census(tuple(map(rank_of, self.records)), tuple(self.records))
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock(BOOT)
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> RankRecord:
-    directory = tmp_path / "draft-of-one"
-    directory.mkdir()
-    return dataclasses.replace(parse(real_record(directory)), name="a")
 
 
 def collector(shown: Shown, clock: Clock) -> StagesCollector:
@@ -144,7 +127,7 @@ def test_a_rank_that_exits_between_two_looks_is_counted_whole_and_once(
     python: Python, record_dir: Path, clock: Clock
 ) -> None:
     """Its record is gone from the directory by then, with the steps made since the last look."""
-    script = python(
+    script = python.ready(
         """
         import sys, time
         from pathlib import Path
@@ -161,7 +144,6 @@ def test_a_rank_that_exits_between_two_looks_is_counted_whole_and_once(
         record_dir / "go",
         STAGEWATCH_DIR=str(record_dir),
     )
-    script.said("ready")
     proc = Procfs()
     with closing(RecordDirectory(record_dir, proc, clock=clock)) as records:
         stages = StagesCollector(RankDirectory(records, clock=clock), boot_clock=clock)

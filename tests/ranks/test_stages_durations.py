@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-
-import pytest
 
 from stagewatch.core.exposition import Samples
-from stagewatch.ranks.records import RankRecord, StageTotals, parse
+from stagewatch.ranks.records import RankRecord, StageTotals
 from stagewatch.ranks.stages import COMPLETED_AGE, COMPLETIONS, LAST, LastDurations
 from stagewatch.record import BUCKETS
-from tests.records import real_record
 
 KEY = ("540", "train", "3", "train")
 ROLE_STAGE = ("540", "train", "train")
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> RankRecord:
-    return dataclasses.replace(parse(real_record(tmp_path)), name="1")
 
 
 def after(record: RankRecord, count: int, seconds: float) -> RankRecord:

@@ -6,15 +6,12 @@ docs/metrics.md says what each series means.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stagewatch import record as layout
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.ranks.directory import Census
-from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import Group, Life, RankRecord, StageTotals, parse
 from stagewatch.ranks.stages import (
     COLLECTIVES,
@@ -28,7 +25,7 @@ from stagewatch.ranks.stages import (
     StagesCollector,
 )
 from stagewatch.record import BUCKETS
-from tests.records import patched, real_record
+from tests.records import Shown, patched
 
 NOW = 5000.0
 KEY = ("540", "train", "3")
@@ -36,20 +33,13 @@ IN_WORLD = Group(7, NOW - 40, NOW - 90, True, 8, "all_reduce", 4096, None)
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> RankRecord:
-    directory = tmp_path / "draft-of-one"
-    directory.mkdir()
-    record = parse(real_record(directory))
+def record(record: RankRecord) -> RankRecord:
     lane = dataclasses.replace(record.lanes[0], progress=NOW - 60)
-    return dataclasses.replace(record, name="a", lanes=(lane,), groups={"world": IN_WORLD})
+    return dataclasses.replace(record, lanes=(lane,), groups={"world": IN_WORLD})
 
 
 def shown(*records: RankRecord, stages: StagesCollector | None = None) -> Samples:
-    class Fixed:
-        def look(self) -> Census:
-            return Census(tuple(map(rank_of, records)), records)
-
-    directory: Any = Fixed()
+    directory: Any = Shown(*records)
     if stages is None:
         stages = StagesCollector(directory, boot_clock=lambda: NOW)
     stages._ranks = directory
@@ -124,11 +114,11 @@ def test_gaps_are_the_longest_of_all_ranks_also_of_those_that_are_gone(
     assert series(found, RECENT_GAP) == {("540", "train", "train"): 399}
 
 
-def test_hostile_words_of_the_table_are_read_as_unknown(tmp_path: Path) -> None:
+def test_hostile_words_of_the_table_are_read_as_unknown(raw: bytes) -> None:
     at = (layout.COLLECTIVES_AT + layout.GROUP_SIZE) // layout.WORD
     for value in (-(2**63), -1, 2**63 - 1):
         words = {at + word: value for word in range(8)}
-        raw = patched(real_record(tmp_path), words)
-        group = parse(raw).groups["world"]
+        record = parse(patched(raw, words))
+        group = record.groups["world"]
         assert (group.op, group.size, group.peer) == ("unknown", None, None)
         assert group.sequence >= 0 <= group.entered

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.ranks.directory import Census
-from stagewatch.ranks.model import rank_of
-from stagewatch.ranks.records import Frame, RankRecord, parse
+from stagewatch.ranks.records import Frame, RankRecord
 from stagewatch.ranks.stages import (
     FOLDED,
     MAX_JOBS,
@@ -21,21 +18,11 @@ from stagewatch.ranks.stages import (
     StagesCollector,
     Vocabulary,
 )
-from tests.records import real_record
+from tests.records import Shown
 
 NOW = 5000.0
 LOOKS = 3 * MAX_NAMES
 KEY = ("540", "train", "3")
-
-
-class Shown:
-    """A rank directory that finds what the test puts there."""
-
-    def __init__(self) -> None:
-        self.records: tuple[RankRecord, ...] = ()
-
-    def look(self) -> Census:
-        return Census(tuple(map(rank_of, self.records)), self.records)
 
 
 class Node:
@@ -54,7 +41,7 @@ class Node:
     def look(self, name: str = "a", **changes: object) -> Samples:
         """What is exported for the rank with these changes, under a file of that name."""
         record = dataclasses.replace(self.record, name=name, **changes)  # type: ignore[arg-type]
-        self._shown.records = (record,)
+        self._shown.records = [record]
         found = self._collector.collect()
         for metric, family in found.families.items():
             self.ever.setdefault(metric, set()).update(family)
@@ -62,10 +49,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    directory = tmp_path / "draft-of-one"
-    directory.mkdir()
-    return Node(parse(real_record(directory)))
+def node(record: RankRecord) -> Node:
+    return Node(record)
 
 
 def test_a_new_open_substage_at_every_look_ends_as_other(node: Node) -> None:

@@ -86,14 +86,12 @@ def test_a_real_process_that_waits_by(way: str, python: Python) -> None:
     imports = "import ctypes, os, select, signal, subprocess, sys, threading, time\n"
     imports += "from stagewatch.core.processes import die_with_parent\nprint('ready')\n"
     indent = min((len(x) - len(x.lstrip()) for x in lines[1:]), default=0)
-    script = python(imports + "\n".join([lines[0], *(line[indent:] for line in lines[1:])]))
-    script.said("ready")
+    script = python.ready(imports + "\n".join([lines[0], *(line[indent:] for line in lines[1:])]))
     becomes(script.pid, expected)
 
 
 def test_a_stopped_process_is_stopped_and_may_go_on(python: Python) -> None:
-    script = python("print('ready')\nwhile True: pass")
-    script.said("ready")
+    script = python.ready("print('ready')\nwhile True: pass")
     script.process.send_signal(signal.SIGSTOP)
     becomes(script.pid, WaitClass.STOPPED)
     script.process.send_signal(signal.SIGCONT)
@@ -104,10 +102,9 @@ def test_a_read_of_a_silent_mount_is_io(python: Python, faultfs: Callable[[str],
     mount = faultfs("silent")
     (mount.mount / "file").write_bytes(bytes(4096))
     mount.fault("hang", "read")
-    script = python(
+    script = python.ready(
         "import sys; print('ready'); open(sys.argv[1], 'rb').read()", mount.mount / "file"
     )
-    script.said("ready")
     becomes(script.pid, WaitClass.IO)
 
 
@@ -136,8 +133,7 @@ def test_the_thread_that_trains_is_looked_at(
     prefix: tuple[str, ...], python: Python, record_dir: Path
 ) -> None:
     """Its id is told by the record, in another namespace translated by NSpid, see proc(5)."""
-    script = python(THREAD_THAT_TRAINS, prefix=prefix, STAGEWATCH_DIR=str(record_dir))
-    script.said("ready")
+    python.ready(THREAD_THAT_TRAINS, prefix=prefix, STAGEWATCH_DIR=str(record_dir))
     sampler = Sampler(PROC)
     with closing(RecordDirectory(record_dir, PROC)) as records:
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from stagewatch.core.processes import Children
+from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from tests.report.contention import contention
 from tests.report.filled import filled_prometheus, filled_store
 from tests.report.hyperpod import hyperpod
+from tests.report.paid import paid
 
 
 @pytest.fixture(scope="package")
@@ -20,29 +23,38 @@ def children() -> Iterator[Children]:
         yield children
 
 
-def needs_tool(name: str) -> None:
-    """Skip what needs a tool that is not installed."""
-    if shutil.which(name) is None:
-        pytest.skip(f"needs {name}, from Debian's package of that name")
-
-
 @pytest.fixture(scope="package")
 def contention_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Prometheus that has seen S1 #2."""
-    needs_tool("prometheus")
     return filled_prometheus(children, tmp_path_factory.mktemp("s1") / "p", contention())
 
 
 @pytest.fixture(scope="package")
 def hyperpod_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Prometheus that has seen S3."""
-    needs_tool("prometheus")
     return filled_prometheus(children, tmp_path_factory.mktemp("s3") / "p", hyperpod())
 
 
 @pytest.fixture(scope="package")
 def store_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A VictoriaMetrics that has seen S1 #2."""
-    needs_tool("victoria-metrics")
     directory = tmp_path_factory.mktemp("vm") / "v"
     return filled_store(children, directory, contention())
+
+
+@pytest.fixture(scope="package")
+def paid_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Prometheus that has two days of GPUs that were paid for."""
+    return filled_prometheus(children, tmp_path_factory.mktemp("paid") / "p", paid())
+
+
+def experiment_of(url: str) -> Experiment:
+    """The experiment S1 #2 that a server's history holds."""
+    with closing(PrometheusApi(url)) as api:
+        return make_experiment(api, Wanted("cpu-1"))
+
+
+@pytest.fixture(scope="package")
+def experiment(contention_url: str) -> Experiment:
+    """What Prometheus knows of it."""
+    return experiment_of(contention_url)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
+from tests.deploy.engine import need
+from tests.deploy.store import Prometheus
 from tests.waiting import answers, wait_for
 
 Value = Callable[[float], float | None]
@@ -71,6 +73,7 @@ def filled_prometheus(
 
     `lookback`: how long a series that ends is still seen, as nothing marks its end.
     """
+    need("prometheus", "promtool")
     directory.mkdir()
     text = directory / "past.om"
     for past in pasts:
@@ -81,28 +84,15 @@ def filled_prometheus(
             check=True,
             capture_output=True,
         )  # fmt: skip
-    config = directory / "prometheus.yml"
     jobs = [{"job_name": "judges", "static_configs": [{"targets": list(targets)}]}]
-    config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}))
-    port = free_port()
-    children.start(
-        [
-            "prometheus",
-            f"--query.lookback-delta={lookback}",
-            f"--config.file={config}",
-            f"--storage.tsdb.path={directory / 'data'}",
-            "--storage.tsdb.retention.time=10y",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        log=directory / "prometheus.log",
-    )
-    url = f"http://127.0.0.1:{port}"
-    wait_for(lambda: answers(f"{url}/-/ready"), "Prometheus is ready")
-    return url
+    config = json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs})
+    flags = f"--query.lookback-delta={lookback}", "--storage.tsdb.retention.time=10y"
+    return Prometheus(children, directory, config, *flags).url
 
 
 def filled_store(children: Children, directory: Path, *pasts: Past) -> str:
     """The URL of a VictoriaMetrics that has the histories."""
+    need("victoria-metrics")
     directory.mkdir()
     port = free_port()
     url = f"http://127.0.0.1:{port}"

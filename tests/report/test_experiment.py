@@ -14,26 +14,11 @@ from stagewatch.cli import main
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.events import find_fault
-from stagewatch.report.experiment import Experiment, Wanted, make_experiment
+from stagewatch.report.experiment import Experiment
 from stagewatch.report.history import column_runs
 from tests.report import contention as past
-from tests.report.conftest import needs_tool
+from tests.report.conftest import experiment_of
 from tests.report.filled import filled_prometheus
-
-
-@pytest.fixture(scope="package")
-def experiment(contention_url: str) -> Experiment:
-    """What Prometheus knows of it."""
-    return made(contention_url)
-
-
-def made(url: str) -> Experiment:
-    """The experiment that a server's history holds."""
-    api = PrometheusApi(url)
-    try:
-        return make_experiment(api, Wanted("cpu-1"))
-    finally:
-        api.close()
 
 
 def after(experiment: Experiment, name: str, view: str = "milestones") -> float | None:
@@ -68,7 +53,6 @@ def test_a_fault_has_ended_with_the_last_sample_of_its_marker(
     children: Children, tmp_path: Path
 ) -> None:
     # Looking back 3 s alone, as Prometheus does where an agent says that a series has ended.
-    needs_tool("prometheus")
     url = filled_prometheus(children, tmp_path / "p", past.contention(), lookback="3s")
     with closing(PrometheusApi(url)) as api:
         assert find_fault(api, "cpu-1", 31).end == past.T + past.FAULT_END - 2
@@ -114,7 +98,7 @@ def test_a_rank_that_is_gone_is_an_event_of_its_time(experiment: Experiment) -> 
 
 
 def test_victoriametrics_tells_the_same(experiment: Experiment, store_url: str) -> None:
-    other = made(store_url)
+    other = experiment_of(store_url)
     for name in ("injected", "detected", "localised", "first_error", "last_error", "ended"):
         assert after(other, name) == after(experiment, name), name
     assert other.diagnosis == experiment.diagnosis
@@ -163,46 +147,3 @@ def test_a_baseline_that_is_too_short_is_said_to_be(contention_url: str, tmp_pat
     assert "Figure 2: There is no figure: no series has enough samples in the baseline" in text
     assert "No series left its baseline" in text
     assert re.search(r"[1-9]\d+ series have fewer than 5 samples in the baseline", text)
-
-
-@pytest.mark.parametrize(
-    ("more", "status", "text"),
-    [
-        (
-            ["--fault", "nope"],
-            1,
-            "no fault 'nope' was marked in the last 31 days (--days); there is: cpu-1",
-        ),
-        (["--fault", "cpu-1", "--job", "9"], 1, "job '9' had no ranks around"),
-        (
-            ["--fault", "cpu-1", "--baseline", "yesterday"],
-            2,
-            "must be such as 10m-before, or START..END",
-        ),
-        (
-            ["--fault", "cpu-1", "--baseline", "2030-01-01..2030-01-02"],
-            2,
-            "must end before the injection",
-        ),
-    ],
-)
-def test_what_cannot_be_reported_is_said_in_a_line(
-    contention_url: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    more: list[str],
-    status: int,
-    text: str,
-) -> None:
-    given = [
-        "report",
-        "experiment",
-        "--prometheus",
-        contention_url,
-        "--output",
-        str(tmp_path / "o"),
-    ]
-    assert main([*given, *more]) == status
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and text in lines[0]
-    assert not list(tmp_path.iterdir())

@@ -19,18 +19,10 @@ from stagewatch.report.goodput import Asked, Goodput, GoodputOptions, make_goodp
 from stagewatch.report.ledger import DAY, NOT_OBSERVED
 from stagewatch.report.periods import month
 from tests.report import paid as past
-from tests.report.conftest import needs_tool
-from tests.report.filled import filled_prometheus, filled_store
+from tests.report.filled import filled_store
 
 OCTOBER = month("2026-10")
 PRICES = (("h100", 3.0), ("a100", 1.0))
-
-
-@pytest.fixture(scope="module")
-def url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Prometheus that has the two months."""
-    needs_tool("prometheus")
-    return filled_prometheus(children, tmp_path_factory.mktemp("paid") / "p", past.paid())
 
 
 def made(url: str) -> Goodput:
@@ -42,9 +34,9 @@ def made(url: str) -> Goodput:
 
 
 @pytest.fixture(scope="module")
-def goodput(url: str) -> Goodput:
+def goodput(paid_url: str) -> Goodput:
     """October's report."""
-    return made(url)
+    return made(paid_url)
 
 
 def counted() -> Counter[tuple[str, str]]:
@@ -138,14 +130,13 @@ def test_a_sentence_says_where_the_hours_went(goodput: Goodput) -> None:
 def test_victoriametrics_tells_the_same(
     goodput: Goodput, children: Children, tmp_path: Path
 ) -> None:
-    needs_tool("victoria-metrics")
     theirs = made(filled_store(children, tmp_path / "v", past.paid()))
     assert theirs.total.states == pytest.approx(goodput.total.states)
     assert theirs.attempts == list(goodput.attempts)
 
 
-def test_the_command_writes_long_forms_that_agree(url: str, tmp_path: Path) -> None:
-    given = ["report", "goodput", "--prometheus", url, "--month", "2026-10"]
+def test_the_command_writes_long_forms_that_agree(paid_url: str, tmp_path: Path) -> None:
+    given = ["report", "goodput", "--prometheus", paid_url, "--month", "2026-10"]
     given += ["--price", "h100=3,other=1.0", "--currency", "EUR", "--output", str(tmp_path / "o")]
     assert main(given) == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "o/report.csv").read_text())))
@@ -155,28 +146,3 @@ def test_the_command_writes_long_forms_that_agree(url: str, tmp_path: Path) -> N
     assert report["total"]["seconds"] / 3600 == pytest.approx(hours)
     assert report["total"]["cost"] == pytest.approx(sum(float(row["cost"]) for row in rows))
     assert report["attempts"][0]["lost"] == pytest.approx(past.AT_RISK)
-
-
-@pytest.mark.parametrize(
-    ("more", "status", "text"),
-    [
-        (["--month", "2020-01"], 1, "load alerts/goodput.rules.yaml into Prometheus"),
-        (["--month", "2026-10", "--cluster", "west"], 1, "no job:goodput_gpus:count or cluster:"),
-        (["--month", "2026-10", "--price", "-1"], 2, "must be an amount of money above zero"),
-        (["--month", "2026-10", "--price", "h100=x"], 2, "must be an amount of money above zero"),
-        (["--month", "2026-10", "--price", "h100=-1"], 2, "must be an amount of money above zero"),
-    ],
-)
-def test_what_cannot_be_reported_is_said_in_a_line(
-    url: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    more: list[str],
-    status: int,
-    text: str,
-) -> None:
-    given = ["report", "goodput", "--prometheus", url, "--output", str(tmp_path / "o")]
-    assert main([*given, *more]) == status
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and text in lines[0]
-    assert not list(tmp_path.iterdir())

@@ -15,7 +15,6 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.core.processes import Children
-from tests.report.conftest import needs_tool
 from tests.report.filled import Past, filled_prometheus
 
 T = time.time() // 100 * 100 - 7200
@@ -72,7 +71,6 @@ def age(when: float) -> float:
 @pytest.fixture(scope="module")
 def url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Prometheus that has seen it."""
-    needs_tool("prometheus")
     return filled_prometheus(children, tmp_path_factory.mktemp("hang") / "p", hang())
 
 

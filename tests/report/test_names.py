@@ -12,7 +12,6 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.periods import Period
 from stagewatch.report.recovery import Asked, make_recovery
-from tests.report.conftest import needs_tool
 from tests.report.filled import Past, Value, filled_prometheus
 from tests.report.hyperpod import T
 
@@ -54,7 +53,6 @@ def within(start: float, end: float, value: float = 1.0) -> Value:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_of_a_node_is_found(children: Children, tmp_path: Path, name: str) -> None:
-    needs_tool("prometheus")
     url = filled_prometheus(children, tmp_path / "p", named(name, name, name))
     period = Period(T - 600, T + 600)
     with closing(PrometheusApi(url)) as api:

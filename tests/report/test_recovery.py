@@ -96,32 +96,6 @@ def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("more", "status", "text"),
-    [
-        (["--from", "2020-01-01", "--to", "2020-01-02"], 1, "no agent was scraped from 2020-01-01"),
-        (["--cluster", "other"], 1, "no agent of cluster 'other' was scraped"),
-        (["--month", "2100-01"], 2, "--month 2100-01 has not begun"),
-        (["--month", "2020-01", "--to", "1h"], 2, "exclude each other"),
-        (["--from", "soon"], 2, "--from 'soon': must be a time or a duration"),
-        (["--from", "1h", "--to", "2h"], 2, "--from and --to: the end ("),
-    ],
-)
-def test_what_cannot_be_reported_is_said_in_a_line(
-    hyperpod_url: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    more: list[str],
-    status: int,
-    text: str,
-) -> None:
-    given = ["report", "recovery", "--prometheus", hyperpod_url, "--output", str(tmp_path / "o")]
-    assert main([*given, *more]) == status
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and text in lines[0]
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
     ("downtime", "unseen", "seen", "verdict"),
     [
         (0.0, 0.0, True, "met"),

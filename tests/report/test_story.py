@@ -16,23 +16,13 @@ import pytest
 
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.events import Firing, Milestone
-from stagewatch.report.experiment import Experiment, Wanted, make_experiment
+from stagewatch.report.experiment import Experiment
 from stagewatch.report.periods import Period
 from stagewatch.report.records import experiment_csv
 from stagewatch.report.recovery import Asked, Recovery, make_recovery
 from stagewatch.report.story import entries, experiment_opening, recovery_opening
 from tests.report import contention as past
 from tests.report import hyperpod
-
-
-@pytest.fixture(scope="module")
-def experiment(contention_url: str) -> Experiment:
-    """What Prometheus knows of it."""
-    api = PrometheusApi(contention_url)
-    try:
-        return make_experiment(api, Wanted("cpu-1"))
-    finally:
-        api.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.core.runner import Runner
@@ -41,8 +38,6 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
     children: Children, tmp_path: Path
 ) -> None:
     """Labels and relabelling as meant; an agent that knows nothing takes no target away."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("prometheus is not installed")
     nodes = NODES.items
     exporters = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))
     discovery = Discovery(exporters, cluster="big")

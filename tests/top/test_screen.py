@@ -6,7 +6,6 @@ import asyncio
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -264,7 +263,6 @@ def test_it_does_not_outlive_a_terminal_that_nobody_reads(ranks: Path) -> None:
             os.close(ours)
 
 
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path) -> None:
     from stagewatch.prometheus.api import PrometheusApi
     from stagewatch.top.job import JobSource

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from stagewatch.demo.stack import free_port
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.prometheus.api import PrometheusApi
 from tests.node_agent import NodeAgent
-from tests.running import Python, clean_environ
+from tests.running import Python, run_stagewatch
 from tests.trace import perfetto
 from tests.trace.trace_format import Event, checked, names_of
 from tests.waiting import wait_for
@@ -43,19 +42,7 @@ with stagewatch.stage("train", step=20), stagewatch.collective("world", op="all_
     time.sleep(1000)
 """
 
-Done = subprocess.CompletedProcess[str]
-
-
-def run_trace(*arguments: object, **environ: str) -> Done:
-    """The command, with nothing but what is given."""
-    return subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", "trace", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=clean_environ(environ),
-        timeout=250,
-        check=False,
-    )
+run_trace = partial(run_stagewatch, "trace")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from stagewatch import node
@@ -20,40 +21,15 @@ from stagewatch.judgement import service
 from stagewatch.slurm import agent as slurm
 from stagewatch.web.agent_server import AgentServer
 
-_GPU = ("gpu", "uuid", "mig")
-_RANK = ("job_id", "role", "rank")
-
-
-def _gauge(name: str, *labels: str) -> Metric:
-    return Metric(name, "counter" if name.endswith("_total") else "gauge", f"{name}.", labels)
-
-
-GPU_INFO = _gauge(
-    "gpu_info", *_GPU, "model", "type", "minor", "pci_bus_id", "driver", "vbios", "serial", "source"
+GPU_READINGS = (
+    "gpu_temperature_celsius",
+    "gpu_temperature_slowdown_celsius",
+    "gpu_utilization_ratio",
+    "gpu_memory_used_bytes",
+    "gpu_memory_total_bytes",
+    "gpu_power_watts",
+    "gpu_power_limit_watts",
 )
-GPU_JOB = _gauge("gpu_job_info", *_GPU, "job_id", "user")
-GPU_UP = _gauge("gpu_up", *_GPU)
-GPU_READINGS = {
-    name: _gauge(name, *_GPU)
-    for name in (
-        "gpu_temperature_celsius",
-        "gpu_temperature_slowdown_celsius",
-        "gpu_utilization_ratio",
-        "gpu_memory_used_bytes",
-        "gpu_memory_total_bytes",
-        "gpu_power_watts",
-        "gpu_power_limit_watts",
-    )
-}
-RANK_INFO = _gauge("rl_rank_info", *_RANK, "local_rank", "pid", "uuid", "framework", "world_size")
-RANK_UP = _gauge("rl_rank_up", *_RANK)
-RANK_STEP = _gauge("rl_rank_step", *_RANK)
-RANK_PROGRESS = _gauge("rl_rank_progress_age_seconds", *_RANK)
-RANK_STAGE = _gauge("rl_rank_stage_open_seconds", *_RANK, "stage", "substage")
-RANK_WAIT = _gauge("rl_rank_wait_class", *_RANK, "class")
-RANK_FAILURE = _gauge("rl_rank_first_failure_timestamp_seconds", *_RANK, "stage", "error")
-RANK_MEMORY = _gauge("rl_rank_resident_memory_bytes", *_RANK)
-RANK_FRAME = _gauge("rl_rank_stack_frame_info", *_RANK, "frame")
 HOSTILE = "<script>alert(1)</script>\"'&</td>\u202egnp.exe\n\0" + "x" * 300
 
 
@@ -81,36 +57,32 @@ class Hangs(Collector):
         self._end.set()
 
 
+@cache
+def _metric(name: str, labels: tuple[str, ...]) -> Metric:
+    return Metric(name, "counter" if name.endswith("_total") else "gauge", f"{name}.", labels)
+
+
+def add(out: Samples, name: str, value: float, **labels: object) -> None:
+    """One sample more, of a metric with these labels."""
+    out.add(_metric(name, tuple(labels)), value, *labels.values())
+
+
 def gpus(
     count: int = 8, *, source: str = "nvml", model: str = "NVIDIA H200", lost: bool = False
 ) -> Samples:
     """GPUs of which one is hot and one warm; the last has no memory or power readings."""
     out = Samples()
     for index in range(count):
-        uuid = f"GPU-{index:08x}"
-        pci = f"00000000:{index:02X}:00.0"
-        out.add(
-            GPU_INFO,
-            1,
-            index,
-            uuid,
-            "",
-            model,
-            "h200",
-            index,
-            pci,
-            "575.57.08",
-            "96.00",
-            "1",
-            source,
-        )
+        gpu = {"gpu": index, "uuid": f"GPU-{index:08x}", "mig": ""}
+        info = {"model": model, "type": "h200", "minor": index, "driver": "575.57.08"}
+        add(out, "gpu_info", 1, **gpu, **info, source=source)
         readings = [58 + 4 * index, 92, (0.97, 0.99, 0.02)[index % 3]]
         if index < 7:
             readings += [(140 - 17 * index) * 2**30, 141 * 2**30, 690 - 80 * index, 700]
-        for metric, value in zip(GPU_READINGS.values(), readings, strict=False):
-            out.add(metric, value, index, uuid, "")
+        for name, value in zip(GPU_READINGS, readings, strict=False):
+            add(out, name, value, **gpu)
     if lost:
-        out.add(GPU_UP, 0, count, f"GPU-{count:08x}", "")
+        add(out, "gpu_up", 0, gpu=count, uuid=f"GPU-{count:08x}", mig="")
     return out
 
 
@@ -127,15 +99,16 @@ def ranks(
     """Ranks of one job."""
     out = Samples()
     for rank in range(count):
-        key = (job_id, role, rank)
+        who = {"job_id": job_id, "role": role, "rank": rank}
         wait_class = wait(rank)
-        out.add(RANK_INFO, 1, *key, rank, 3905310 + rank, f"GPU-{rank:08x}", "verl", count)
-        out.add(RANK_UP, int(wait_class != "gone"), *key)
-        out.add(RANK_STEP, 220 - (wait_class == "parked"), *key)
-        out.add(RANK_PROGRESS, age + rank / 10, *key)
-        out.add(RANK_STAGE, age + 1.5, *key, stage, substage)
-        out.add(RANK_WAIT, 1, *key, wait_class)
-        out.add(RANK_MEMORY, (61 + rank) * 2**30 / 7, *key)
+        info = {"local_rank": rank, "pid": 3905310 + rank, "uuid": f"GPU-{rank:08x}"}
+        add(out, "rl_rank_info", 1, **who, **info, framework="verl", world_size=count)
+        add(out, "rl_rank_up", wait_class != "gone", **who)
+        add(out, "rl_rank_step", 220 - (wait_class == "parked"), **who)
+        add(out, "rl_rank_progress_age_seconds", age + rank / 10, **who)
+        add(out, "rl_rank_stage_open_seconds", age + 1.5, **who, stage=stage, substage=substage)
+        add(out, "rl_rank_wait_class", 1, **who, **{"class": wait_class})
+        add(out, "rl_rank_resident_memory_bytes", (61 + rank) * 2**30 / 7, **who)
     return out
 
 
@@ -154,14 +127,17 @@ def several_jobs() -> Samples:
 def failed() -> Samples:
     """Rank 5 has gone after an exception of its own."""
     out = ranks(wait=lambda rank: "gone" if rank == 5 else "parked")
-    out.add(RANK_FAILURE, 1732458600, "540", "train", 5, "rollout", "CUDAOutOfMemory")
+    who = {"job_id": "540", "role": "train", "rank": 5}
+    failure = {"stage": "rollout", "error": "CUDAOutOfMemory"}
+    add(out, "rl_rank_first_failure_timestamp_seconds", 1732458600, **who, **failure)
     return out
 
 
 def gpu_jobs() -> Samples:
     out = Samples()
     for index in range(7):
-        out.add(GPU_JOB, 1, index, f"GPU-{index:08x}", "", "540", "alice")
+        gpu = {"gpu": index, "uuid": f"GPU-{index:08x}", "mig": ""}
+        add(out, "gpu_job_info", 1, **gpu, job_id="540", user="alice")
     return out
 
 
@@ -185,7 +161,8 @@ def looked_at() -> Samples:
     out = Samples()
     for rank in range(8):
         where = "loop.py:80 in wait" if rank else "reward.py:25 in length_reward"
-        out.add(RANK_FRAME, 1, "540", "train", rank, where)
+        who = {"job_id": "540", "role": "train", "rank": rank}
+        add(out, "rl_rank_stack_frame_info", 1, **who, frame=where)
     return out
 
 
@@ -202,7 +179,8 @@ def many() -> Samples:
 
 def hostile() -> Samples:
     out = ranks(3, job_id=HOSTILE, role=HOSTILE, stage=HOSTILE, wait=lambda rank: HOSTILE)
-    out.add(RANK_FRAME, 1, HOSTILE, HOSTILE, 0, HOSTILE)
+    who = {"job_id": HOSTILE, "role": HOSTILE, "rank": 0}
+    add(out, "rl_rank_stack_frame_info", 1, **who, frame=HOSTILE)
     return out
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import http.client
 import itertools
 import json
 import shutil
@@ -13,9 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -26,6 +22,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
+from tests.deploy.store import Prometheus
 from tests.waiting import wait_for
 from tests.web.certificates import Authority
 from tests.web.http_helpers import GENEROUS, Serve
@@ -103,7 +100,6 @@ def test_promtool_finds_nothing_to_say_about_the_metrics(settled: Serve, scene: 
     assert (checked.returncode, checked.stderr) == (0, b"")
 
 
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 def test_prometheus_scrapes_through_client_certificate_and_password(
     start: Start, children: Children, authority: Authority, tmp_path: Path
 ) -> None:
@@ -130,33 +126,12 @@ def test_prometheus_scrapes_through_client_certificate_and_password(
 
     jobs = [job("right", "s3cret", True), job("wrong", "guess", True), job("bare", "s3cret", False)]
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
-    (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-    web = free_port()
-    children.start(
-        [
-            "prometheus",
-            f"--config.file={tmp_path / 'prometheus.yml'}",
-            f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-            f"--web.listen-address=127.0.0.1:{web}",
-        ],
-        log=tmp_path / "prometheus.log",
-    )
-
-    def ask(path: str) -> object:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{web}{path}") as response:
-                return json.load(response)["data"]
-        except urllib.error.HTTPError as error:
-            error.close()
-            return None
-        except (urllib.error.URLError, http.client.HTTPException, ConnectionError):
-            return None
+    prometheus = Prometheus(children, tmp_path / "prometheus", json.dumps(config))
 
     def scraped() -> dict[str, str] | None:
-        found = ask("/api/v1/targets") or {"activeTargets": []}
         errors = {
             target["labels"]["job"]: target["lastError"]
-            for target in found["activeTargets"]
+            for target in prometheus.ask("/api/v1/targets")["activeTargets"]
             if target["health"] != "unknown"
         }
         return errors if len(errors) == 3 else None
@@ -166,8 +141,8 @@ def test_prometheus_scrapes_through_client_certificate_and_password(
     assert "401" in errors["wrong"]
     # The agent may have closed the connection before Prometheus hears of the certificate.
     wait_for(lambda: "certificate" in (scraped() or {}).get("bare", ""), "it wants a certificate")
-    query = urllib.parse.quote('stagewatch_collector_success{job="right"}')
-    wait_for(lambda: (ask(f"/api/v1/query?query={query}") or {}).get("result"), "series are there")
+    query = 'stagewatch_collector_success{job="right"}'
+    wait_for(lambda: prometheus.query(query), "series are there")
 
 
 def test_sigterm_ends_an_agent_whose_clients_try_passwords(start: Start, tmp_path: Path) -> None:

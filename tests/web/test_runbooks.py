@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from stagewatch.assets import assets
 from stagewatch.demo.stack import Stack
 from stagewatch.judgement.collector import JudgeOptions
 from stagewatch.judgement.service import COMMAND
+from tests.deploy.engine import need
 from tests.waiting import wait_for
 from tests.web.http_helpers import Serve
 from tests.web.test_auth import basic, write_users
@@ -105,8 +105,7 @@ def test_the_judge_serves_them(tmp_path: Path) -> None:
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    if shutil.which("prometheus") is None:
-        pytest.skip("needs prometheus")
+    need("prometheus")
     stack = Stack(cache=tmp_path, nodes=())
     try:
         yield stack

@@ -7,14 +7,12 @@ import re
 import signal
 import socket
 import urllib.request
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
-from stagewatch.core.processes import Children
 from tests.deploy.engine import ROOT
 from tests.running import Python
 from tests.waiting import wait_for
@@ -34,12 +32,6 @@ while True:
     os.waitpid(agent, 0)
 """
 """Makes a socket and starts agents with it one after the other, as systemd does."""
-
-
-@pytest.fixture
-def python(tmp_path: Path) -> Iterator[Python]:
-    with Children() as children:
-        yield Python(children, tmp_path)
 
 
 def test_clients_wait_for_the_next_agent_on_the_port_that_nobody_else_can_take(

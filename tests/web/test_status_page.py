@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 
 from stagewatch.core.findings import Finding
 from stagewatch.web.facts import Judged, next_steps
-from tests.running import clean_environ
+from tests.running import run_stagewatch
 from tests.waiting import wait_for
 from tests.web.http_helpers import Serve
 from tests.web.status_scenes import (
@@ -266,14 +264,7 @@ def test_the_runbook_is_shown_to_whoever_has_the_package_alone(tmp_path: Path) -
     (_, command) = next_steps("540")[-1]
     export, _, show = command.partition(" && ")
     assert (export.split()[0], show.split()[0]) == ("stagewatch", "less")
-    done = subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", *export.split()[1:]],
-        cwd=tmp_path,
-        env=clean_environ({}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_stagewatch(*export.split()[1:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / show.split()[1]).read_text().startswith("# JobStalled")
 

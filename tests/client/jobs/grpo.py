@@ -42,7 +42,6 @@ def main(when: str) -> None:
 
     def reward_length(completions: list[str], **_: Any) -> list[float]:
         frame = record(directory).open
-        assert frame is not None
         seen.append((frame.stage, frame.substage, frame.step))
         return [float(len(completion)) for completion in completions]
 

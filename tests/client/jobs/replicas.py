@@ -78,7 +78,6 @@ def flip(tensor: Any) -> None:
 def tell(step: int) -> None:
     """The checks that this rank's record holds now."""
     recorder = _api._recorder
-    assert recorder is not None
     checks = parse(recorder.path.read_bytes()).replicas
     line = " ".join(
         f"{name}={value:.0f}" for name, value in sorted(checks.items()) if "/1/" in name

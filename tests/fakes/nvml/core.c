@@ -184,12 +184,6 @@ EXPORT int nvmlDeviceGetMinorNumber(Device *d, unsigned *minor) {
     return OK;
 }
 
-EXPORT int nvmlDeviceGetIndex(Device *d, unsigned *index) {
-    BEGIN(d);
-    *index = d->index;
-    return OK;
-}
-
 typedef struct {
     char legacy[16];
     unsigned domain, bus, device, device_id, subsystem_id;

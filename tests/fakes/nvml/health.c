@@ -19,13 +19,6 @@ EXPORT int nvmlDeviceGetMemoryErrorCounter(Device *d, unsigned kind, unsigned sc
     return code_of(d, key);
 }
 
-EXPORT int nvmlDeviceGetEccMode(Device *d, unsigned *current, unsigned *pending) {
-    BEGIN(d);
-    WHOLE_GPU(d);
-    *current = *pending = NUMBER(d, "ecc_mode", 1);
-    return OK;
-}
-
 typedef struct { unsigned max, high, partial, low, none; } Rows;
 
 EXPORT int nvmlDeviceGetRowRemapperHistogram(Device *d, Rows *rows) {

@@ -21,7 +21,6 @@ READING(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_generation", 5)
 READING(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_generation_max", 5)
 READING(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width", 16)
 READING(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width_max", 16)
-READING(nvmlDeviceGetPcieReplayCounter, "pcie_replays", 0)
 
 EXPORT int nvmlDeviceGetTemperature(Device *d, unsigned sensor, unsigned *celsius) {
     BEGIN(d);
@@ -52,14 +51,6 @@ EXPORT int nvmlDeviceGetTemperatureThreshold(Device *d, unsigned threshold, unsi
     snprintf(key, sizeof key, "temperature_threshold.%u", threshold);
     *celsius = NUMBER(d, key, limits[threshold]);
     return code_of(d, key);
-}
-
-EXPORT int nvmlDeviceGetPowerManagementLimitConstraints(Device *d, unsigned *low, unsigned *high) {
-    BEGIN(d);
-    WHOLE_GPU(d);
-    *low = NUMBER(d, "power_limit_min", 200000);
-    *high = NUMBER(d, "power_limit_max", 700000);
-    return OK;
 }
 
 static const char *const clock_names[] = {"graphics", "sm", "memory", "video"};
@@ -125,10 +116,10 @@ typedef struct {
 } Process;
 
 /* "processes 4242:1073741824,4243:2048" */
-static int processes(const Device *d, const char *key, unsigned *count, Process *out) {
+static int processes(const Device *d, unsigned *count, Process *out) {
     char text[256];
     unsigned room = *count, found = 0;
-    const char *set = control_text(d->index, key);
+    const char *set = control_text(d->index, "processes");
     snprintf(text, sizeof text, "%s", set ? set : "");
     for (char *save, *item = strtok_r(text, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
         Process one = {0, 0, -1u, -1u};
@@ -142,17 +133,12 @@ static int processes(const Device *d, const char *key, unsigned *count, Process 
 
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(Device *d, unsigned *count, Process *out) {
     BEGIN(d);
-    return processes(d, "processes", count, out);
+    return processes(d, count, out);
 }
 
 #ifndef FAKE_OLD
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(Device *d, unsigned *count, Process *out) {
     BEGIN(d);
-    return processes(d, "processes", count, out);
+    return processes(d, count, out);
 }
 #endif
-
-EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *d, unsigned *count, Process *out) {
-    BEGIN(d);
-    return processes(d, "graphics_processes", count, out);
-}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.host.procfs import Procfs
+from tests.deploy.engine import need
 from tests.faults.injecting import Injector
 from tests.waiting import wait_for
 
@@ -25,8 +25,7 @@ def driver_is_here() -> bool:
 @pytest.fixture(scope="module")
 def cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a driver library of one GPU of 1 GiB."""
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc to build the stand-in for the driver")
+    need("gcc")
     directory = tmp_path_factory.mktemp("cuda")
     library = directory / "libcuda.so.1"
     flags = ["-std=gnu11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]

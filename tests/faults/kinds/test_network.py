@@ -171,11 +171,7 @@ def test_rules_are_removed_by_a_command_from_another_network_namespace(
     before = pair.rules()
     script = injector.hold("network-loss", "--target=10.77.0.2:9001", prefix=pair.enter)
     assert pair.rules() != before
-    watchdog = injector.watchdog()
-    watchdog.send(signal.SIGSTOP)
-    script.kill()
-    watchdog.send(signal.SIGKILL)
-    wait_for(lambda: not watchdog.alive, "the watchdog's death")
+    injector.kill(script)
     assert "left behind" in injector.run("list")
     assert pair.rules() == before
     assert not injector.left()

@@ -12,8 +12,8 @@ import pytest
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
 from stagewatch.faults.processes import Gone, Identity, refuse_vital
-from tests.faults.injecting import Injector
-from tests.running import Python
+from tests.faults.injecting import Injector, stopped
+from tests.running import Python, Script
 from tests.waiting import wait_for
 
 RANK = """
@@ -25,34 +25,20 @@ while True:
 """
 
 
-def state(pid: int) -> str:
-    """As ps shows it."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-@pytest.fixture
-def ranks(tmp_path: Path) -> Path:
-    """The directory of the stage records."""
-    directory = tmp_path / "ranks"
-    directory.mkdir()
-    return directory
-
-
-def test_a_stopped_rank_goes_on_after(injector: Injector, python: Python, ranks: Path) -> None:
-    rank = python(RANK, "train", 5, ranks)
+def test_a_stopped_rank_goes_on_after(injector: Injector, python: Python, record_dir: Path) -> None:
+    rank = python(RANK, "train", 5, record_dir)
     rank.said("began")
     script = injector.hold("process-stop", "--target=540:5", "--scenario=S0")
-    assert state(rank.pid) == "T"
+    assert stopped(rank)
     assert injector.markers()[0].scenario == "S0"
     script.process.send_signal(signal.SIGTERM)
     script.finish(143)
     injector.gone()
-    wait_for(lambda: state(rank.pid) in "SR", "the rank to go on")
+    wait_for(lambda: not stopped(rank), "the rank to go on")
+    assert rank.process.poll() is None
 
 
-def test_a_killed_process_is_gone_and_its_marker_closed(injector: Injector, python: Python) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
+def test_a_killed_process_is_gone_and_its_marker_closed(injector: Injector, victim: Script) -> None:
     said = injector.run("inject", "process-kill", f"--target={victim.pid}", "--stage=train")
     assert f"kill -KILL {victim.pid}" in said and "not brought back" in said
     victim.finish(-signal.SIGKILL)
@@ -61,19 +47,15 @@ def test_a_killed_process_is_gone_and_its_marker_closed(injector: Injector, pyth
     injector.gone()
 
 
-def test_a_stopped_process_that_dies_ends_the_fault(injector: Injector, python: Python) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
+def test_a_stopped_process_that_dies_ends_the_fault(injector: Injector, victim: Script) -> None:
     script = injector.hold("process-stop", f"--target={victim.pid}")
     victim.kill()
     assert f"process {victim.pid} has ended" in script.finish(1)
     injector.gone()
 
 
-def test_a_number_that_another_process_has_now_is_not_signalled(python: Python) -> None:
-    other = python("import time; print('here'); time.sleep(600)")
-    other.said("here")
-    now = Identity.of(other.pid)
+def test_a_number_that_another_process_has_now_is_not_signalled(victim: Script) -> None:
+    now = Identity.of(victim.pid)
     before = Identity(now.pid, now.start_ticks - 1)
     assert not before.alive
     with pytest.raises(Gone):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.running import Script
@@ -54,3 +55,7 @@ class Program:
             if len(words) == 2 and words[1].isdecimal():
                 self.names[words[0]] = int(words[1])
         return name in self.names
+
+
+Start = Callable[..., Program]
+"""`program(code, *arguments)`: starts one."""

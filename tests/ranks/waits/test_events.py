@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.ranks.waits.conftest import Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.programs import Start, code
 
 
 def test_an_eventfd_is_waited_for_with_who_shares_it(program: Start, settled: Settled) -> None:

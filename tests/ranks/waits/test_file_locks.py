@@ -6,8 +6,7 @@ import pytest
 
 from stagewatch.ranks.waits.model import Kind, State
 from tests.ranks.waits.conftest import Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.programs import Start, code
 
 LOCKS = {
     "flock": "fcntl.flock(file, fcntl.LOCK_EX)",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from stagewatch.ranks.waits.model import Kind, Mode, State
 from tests.ranks.waits.conftest import Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.programs import Start, code
 
 
 def test_a_semaphore_is_waited_for_with_all_who_share_it(program: Start, settled: Settled) -> None:

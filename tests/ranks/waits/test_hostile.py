@@ -11,8 +11,8 @@ from stagewatch.ranks.waits.holders import MAX_DESCRIPTORS
 from stagewatch.ranks.waits.model import State, Waiting
 from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Looking, Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import WRITERS, Start
+from tests.ranks.waits.programs import Start, code
+from tests.ranks.waits.test_pipes import WRITERS
 
 DESCRIPTORS = min(100_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 100)
 

@@ -9,8 +9,8 @@ import pytest
 
 from stagewatch.ranks.waits.model import Kind, State, Waiting, from_json
 from tests.ranks.waits.chain import ends
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import WRITERS, Start
+from tests.ranks.waits.programs import Start, code
+from tests.ranks.waits.test_pipes import WRITERS
 from tests.running import Python
 
 NOBODY = 65534

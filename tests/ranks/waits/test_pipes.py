@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from stagewatch.ranks.waits.model import Kind, Mode, State
 from tests.ranks.waits.conftest import Settled
-from tests.ranks.waits.programs import Program, code
-
-Start = Callable[..., Program]
+from tests.ranks.waits.programs import Start, code
 
 WRITERS = code("""
     r, w = os.pipe()

@@ -9,8 +9,7 @@ from stagewatch.ranks.waits.other_end import OtherEnd
 from stagewatch.ranks.waits.several import choose
 from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.programs import Start, code
 
 TWO_PIPES = code("""
     import select

@@ -9,8 +9,7 @@ import pytest
 
 from stagewatch.ranks.waits.model import State
 from tests.ranks.waits.conftest import Looking, Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.programs import Start, code
 from tests.waiting import wait_for
 
 DOES = {

@@ -10,8 +10,8 @@ from stagewatch.ranks.waits.model import Kind, State
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.stuck import get_stuck, getting_stuck
 from tests.ranks.waits.conftest import Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import WRITERS, Start
+from tests.ranks.waits.programs import Start, code
+from tests.ranks.waits.test_pipes import WRITERS
 from tests.running import Python
 
 Mounts = Callable[[str], FaultFs]

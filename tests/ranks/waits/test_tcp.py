@@ -21,8 +21,7 @@ from stagewatch.ranks.waits.tcp import (
 )
 from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Looking, Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.programs import Start, code
 from tests.waiting import wait_for
 
 HTTP = code("""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from stagewatch.ranks.waits.model import Kind, Mode
 from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Settled
-from tests.ranks.waits.programs import code
-from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.programs import Start, code
 
 
 def test_a_reader_waits_for_who_holds_the_peer(program: Start, settled: Settled) -> None:
