@@ -439,6 +439,11 @@ CASES: dict[str, Case] = {
     "one-without-a-record-waits-for-its-gpu-and-may-have-launched-what-the-others-are-in": hang(
         4, BARE_STILL | ASLEEP | IN_A_CALL, {1: FOR_ITS_GPU}, {1: "stack_differs"}
     ),
+    "an-engine-without-records-waits-for-whoever-asks-and-its-gpus-spin": well(
+        4,
+        BARE_STILL | ASLEEP | GPU_SPINS,
+        {0: GPU_IDLE | {"kernel_waits": (KernelWait("a wait", process=ANYBODY),)}},
+    ),
     "half-without-a-record-wait-unlike-the-others": well(
         4, BARE_STILL | SPIN, {1: PARKED, 2: PARKED}
     ),
@@ -683,11 +688,14 @@ CASES: dict[str, Case] = {
         dict.fromkeys((1, 2, 3), absent()),
         {0: "mismatch"},
     ),
-    "all-others-left-what-may-have-ended": nobody(
+    "all-others-left-what-may-have-ended": hang(
         4,
         inside("world", 220, 4, "unknown") | {"world_size": 4},
         dict.fromkeys((1, 2, 3), absent()),
-        "missing",
+        {0: "alone"},
+    ),
+    "the-other-left-what-may-have-ended": nobody(
+        2, inside("world", 220, 2, "unknown") | {"world_size": 2}, {1: absent()}, "missing"
     ),
     "all-others-just-left": nobody(
         4,

@@ -29,7 +29,7 @@ from stagewatch.ranks.wait_class import WaitClass
 log = logging.getLogger(__name__)
 
 DIRECTORY = Path("/var/lib/stagewatch/incidents")
-VERSION = 1
+VERSION = 2
 MAX_INCIDENTS = 64
 MAX_TOTAL_BYTES = 64 << 20
 MAX_BYTES = 8 << 20

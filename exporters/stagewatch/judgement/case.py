@@ -314,11 +314,14 @@ class Case:
 
     @property
     def may_idle(self) -> bool:
-        """Whether all are without marks, no rank is missing, none awaits its peers, and of those
-        without a record none stands out or waits for a process that does not go on: they may have
-        nothing to do."""
-        wrong = self.lacks_somebody or any(rank.awaits_peers for rank in self.live)
-        wrong |= self.bare and bool(self.charges or self.firm_outside)
+        """Whether all are without marks, no rank is missing, none awaits peers that do not serve
+        others, and of those without a record none stands out or waits for a process that does not
+        go on: they may have nothing to do."""
+        seen = [wait for rank in self.live for wait in rank.kernel_waits]
+        serves = not seen or any(wait.process == ANYBODY for wait in seen)
+        wrong = self.bare and bool(self.charges or self.firm_outside)
+        wrong |= not serves and any(rank.awaits_peers for rank in self.live)
+        wrong |= self.lacks_somebody
         return not wrong and all(rank.tells_nothing for rank in self.live)
 
     @property

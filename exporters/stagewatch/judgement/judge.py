@@ -311,7 +311,7 @@ class _Job:
             return
         role, rank = live[0]
         case = self.cases[role]
-        lasts = case.nobody == "missing" and case.sees_all and bool(case.absent_long)
+        lasts = case.nobody == "missing" and case.sees_all and len(case.absent_long) > 1
         lasts = lasts and all(call.op == "unknown" for call in rank.inside.values())
         nobody = not case.charges and (case.nobody == "group_only" or lasts)
         if nobody and not (case.gone or self._unasked(role)):
