@@ -105,11 +105,12 @@ def test_the_user_of_the_job_may_read_it_and_nobody_else(open_to_all: Path) -> N
 
 def damaged() -> dict[str, Any]:
     """By what is wrong with it."""
-    content: dict[str, Any] = json.loads(json.dumps({"version": 1, **incidents.asdict(incident())}))
+    kept = {"version": incidents.VERSION, **incidents.asdict(incident())}
+    content: dict[str, Any] = json.loads(json.dumps(kept))
     witness = content["ranks"][0]
     stack = witness["stack"]
     changes: dict[str, dict[str, Any]] = {
-        "another-version": {"version": 2},
+        "another-version": {"version": incidents.VERSION - 1},
         "a-time-that-is-none": {"time": "now"},
         "half-a-character": {"libraries": ["\ud800"]},
         "a-negative-rank": {"ranks": [witness | {"rank": -1}]},

@@ -694,9 +694,6 @@ CASES: dict[str, Case] = {
         dict.fromkeys((1, 2, 3), absent()),
         {0: "alone"},
     ),
-    "the-other-left-what-may-have-ended": nobody(
-        2, inside("world", 220, 2, "unknown") | {"world_size": 2}, {1: absent()}, "missing"
-    ),
     "all-others-just-left": nobody(
         4,
         inside("world", 220, 4, "barrier") | {"world_size": 4},
