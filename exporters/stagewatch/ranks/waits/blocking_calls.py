@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from stagewatch.core.words import printable
-from stagewatch.ranks.stacks import Frame, Stack, Take, users_own
+from stagewatch.ranks.stacks import MAX_FRAME, Frame, Stack, Take, users_own
 
 
 class Whom(str, Enum):
@@ -157,7 +157,7 @@ def with_call(found: Stack, looks: Iterable[Take]) -> Stack:
     if len(told) != 1:
         return found
     [(what, whom)] = told
-    return replace(found, call=printable(what), whom=whom)
+    return replace(found, call=printable(what, MAX_FRAME), whom=whom)
 
 
 def _known(frame: Frame) -> BlockingCall | None:
