@@ -200,7 +200,8 @@ def _incident(content: Any) -> Incident:
         raise ValueError(f"version {content['version']!r:.20} is not {VERSION}")
     incident: Incident = decode(Incident, content)
     for one in incident.ranks:
-        if not _GROUP.fullmatch(one.stack.group) or len(one.stack.frame) > MAX_FRAME:
+        texts = one.stack.frame, one.stack.call, one.stack.whom
+        if not _GROUP.fullmatch(one.stack.group) or max(map(len, texts)) > MAX_FRAME:
             raise ValueError("a stack is none")
     ranks = [replace(one, nccl=tuple(map(_printable, one.nccl))) for one in incident.ranks]
     return replace(incident, ranks=tuple(ranks))

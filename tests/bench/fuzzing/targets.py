@@ -109,6 +109,8 @@ INCIDENT = (
                         "group": "0123abcd",
                         "still": True,
                         "frame": "train.py:25 in step",
+                        "call": "all_reduce of torch.distributed",
+                        "whom": "peers",
                         "threads": [["MainThread", ["step (train.py:25)"]]],
                         "problem": "",
                     },
