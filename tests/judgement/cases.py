@@ -245,6 +245,9 @@ IN_A_CALL: Differences = {
 FOR_ITS_GPU: Differences = {
     "stack": Stack("b2", True, "a.py:5", call="torch.cuda.synchronize", whom="device")
 }
+IN_BACKWARD: Differences = {
+    "stack": Stack("d4", True, "a.py:9", call="backward of autograd", whom="device")
+}
 ELSEWHERE: Differences = {"stack": Stack("c3", True, "a.py:7")}
 GPU_IDLE: Differences = {"device": Device.IDLE}
 GPU_SPINS: Differences = {"device": Device.SPINS}
@@ -443,6 +446,12 @@ CASES: dict[str, Case] = {
         4,
         BARE_STILL | ASLEEP | GPU_SPINS,
         {0: GPU_IDLE | {"kernel_waits": (KernelWait("a wait", process=ANYBODY),)}},
+    ),
+    "one-without-a-record-sleeps-while-the-backward-passes-of-all-others-do": hang(
+        3,
+        BARE_STILL | PARKED | ASLEEP | IN_BACKWARD | {"world_size": 3},
+        {0: reads("train", 1, 2) | IN_BACKWARD, 1: ELSEWHERE, 2: ON_ITSELF},
+        {1: "awaited"},
     ),
     "half-without-a-record-wait-unlike-the-others": well(
         4, BARE_STILL | SPIN, {1: PARKED, 2: PARKED}

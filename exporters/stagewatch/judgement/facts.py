@@ -176,8 +176,11 @@ class RankFacts:
     @property
     def awaits_peers(self) -> bool:
         """Whether its GPU spins, or its stack is in a call for its peers: a collective has begun,
-        which its program may not tell of."""
-        return self.device is Device.SPINS or self.stack.whom == Whom.PEERS
+        which its program may not tell of.  Where no GPU is seen, a sleep in a call for one counts
+        as well: a backward pass on the host sleeps only for its peers."""
+        sleeps = self.device is None and self.wait_class in (WaitClass.PARKED, WaitClass.POLL)
+        calls = (Whom.PEERS, Whom.DEVICE) if sleeps else (Whom.PEERS,)
+        return self.device is Device.SPINS or self.stack.whom in calls
 
     @property
     def stands_alone(self) -> bool:

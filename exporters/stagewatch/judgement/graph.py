@@ -600,7 +600,7 @@ def _untold(live: Sequence[RankFacts], graph: Graph) -> None:
     if any(rank.collectives for rank in live):
         return
     calls = {
-        at: rank.stack.call if rank.stack.whom == Whom.PEERS else SPINS
+        at: SPINS if rank.device is Device.SPINS else rank.stack.call
         for at, rank in enumerate(live)
         if rank.overdue and rank.awaits_peers
     }
