@@ -31,9 +31,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument(
         "--programs", action="store_true", help="play the small real programs instead of shapes"
     )
-    parser.add_argument(
-        "--bare", action="store_true", help="play the programs without the client (not PyTorch's)"
-    )
+    parser.add_argument("--bare", action="store_true", help="play the programs without the client")
     parser.add_argument("--only", action="append", default=[], help="part of a name, repeatable")
     parser.add_argument("--jobs", type=int, default=12, help="shapes at a time (default: 12)")
     parser.add_argument(
@@ -68,7 +66,7 @@ def main(arguments: Sequence[str] = ()) -> None:
             elif given.programs:
                 shapes = find_programs(tuple(given.only))
                 if given.bare:
-                    shapes = [bare(shape) for shape in shapes if shape.backend != "torch"]
+                    shapes = [shape if lacks(shape) else bare(shape) for shape in shapes]
             else:
                 shapes = find(given.shapes, tuple(given.only))
         except ShapeError as error:
