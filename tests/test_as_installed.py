@@ -168,8 +168,10 @@ MOVING = {
     "rl_rank_still_seconds",
     "rl_rank_storage_wait_seconds",
     "rl_stage_failures_total",
+    "rl_step_moments",  # of five minutes, which root's agent may have looked for already
 }
-"""Series that come and go with what a rank does at the moment, whoever looks."""
+"""Series that come and go with what a rank does at the moment, or with how long an agent has looked
+for, whoever looks."""
 
 
 @pytest.fixture(scope="module")
