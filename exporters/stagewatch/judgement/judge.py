@@ -273,7 +273,11 @@ class _Job:
             asked = case.waited_for(shared[role].by_kernel) if role in shared else set()
             absent = case.lacks_starters
             if (asked or absent) and not self.stuck[role] and any(self.stuck.values()):
-                mine = tuple(one for one in case.charges if absent or one.rank.rank in asked)
+                mine = tuple(
+                    one
+                    for one in case.charges  # the kernel shows no end of a rank that has died
+                    if absent or one.rank.rank in asked or one.rank in case.gone
+                )
                 self.cases[role] = replace(case, charges=mine)
                 self.as_a_whole |= {role} if mine else set()
 
