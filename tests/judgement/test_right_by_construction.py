@@ -181,7 +181,8 @@ def test_roles_do_not_idle_while_one_without_marks_waits_for_a_rank_in_a_lock_of
 
 
 def test_a_death_counts_beside_a_peer_that_the_kernel_shows_to_be_waited_for() -> None:
-    begins = LATE | PARKED | {"stage": "init", "collectives": {}}
+    begins = PARKED | {"stage": "init", "collectives": {}}
+    begins |= {"progress_age_seconds": 65.0, "budget_seconds": 60.0}
     orchestrator = job(1, begins | asked_through_a_queue("environment"), role="orchestrator")
     idle = LATE | PARKED | {"stage": "idle", "collectives": {}, "world_size": 2}
     answers = asked_through_a_queue("orchestrator")
