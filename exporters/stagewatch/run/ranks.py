@@ -232,16 +232,16 @@ class Ranks:
         """When the first rank began to end by SIGINT, Unix time, unless another cause came before:
         launchers send it only for a user.
 
-        If the command itself has, ranks whose end nobody saw have too: init waits for the children
-        of a launcher that is gone."""
+        A launcher that handles it may send another signal on, and exits with 130, as shells do.
+        """
         offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        itself = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
+        itself = causes.asked(status) == signal.SIGINT
+        signals = causes.ASKED_TO_END if itself else {signal.SIGINT}
         at = min(
             (
                 record.closed_at + offset if record.closed_at else ending.time
                 for record in self._last.values()
-                if (ending := self._ending(record, status))
-                and (ending.signal == signal.SIGINT or (itself and ending.status is None))
+                if (ending := self._ending(record, status)) and ending.signal in signals
             ),
             default=time.time() if itself and self._last else math.inf,
         )
@@ -249,9 +249,17 @@ class Ranks:
         return None if own or at == math.inf else at
 
     def _ending(self, record: RankRecord, status: int) -> Ending | None:
-        """How a rank has ended, which may be the command itself."""
-        ending = self._endings.of(record.pid, record.start_ticks)
-        return replace(ending, status=status) if ending and record.pid == self._command else ending
+        """How a rank has ended, which may be the command itself.
+
+        If nobody saw it, as the command was asked to: init waits for the children of a launcher
+        that is gone."""
+        ending, asked = self._endings.of(record.pid, record.start_ticks), causes.asked(status)
+        if record.pid == self._command:
+            return replace(ending, status=status) if ending else None
+        if asked and (ending.status is None if ending else record.name in self._missed):
+            time_ = ending.time if ending else self._missed[record.name]
+            return Ending(record.pid, record.start_ticks, "", time_, asked)
+        return ending
 
     def _went_on(self, at: float) -> str:
         """Which ranks made progress, a moment before that."""
