@@ -76,7 +76,7 @@ def main() -> None:
         _nfs(directory)
         _logs(directory)
         ranks = stack.enter_context(_busy_node())
-        look = ProcessFamilies(ranks, Procfs(), fresh_for=0.0, clock=lambda: 0.0)
+        look = ProcessFamilies(ranks, Procfs(), fresh_for=0.0, cpu_clock=lambda: 0.0)
         count = len(look.look().processes)
         cost = _cpu(look.look)
         row(f"one look at {count} processes, shared, every 4 s", cost / 4 * 100, "%core", 0.5)

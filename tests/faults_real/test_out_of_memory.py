@@ -57,8 +57,8 @@ def test_a_child_that_the_oom_killer_hits_is_named_by_its_rank() -> None:
     look = families(ranks)
     of_node = ProcessesCollector(look, Path("/proc"))
     log = Kmsg()
+    of_log = KmsgCollector(log, XidLedger(), ranks=look.rank_of_process)
     log.last = last_sequence()
-    of_log = KmsgCollector(log, XidLedger(), ranks=lambda: look.look().rank_of)
     with (
         closing(MemoryLimit(f"stagewatch-test-{os.getpid()}", LIMIT)) as group,
         program(HOG, prefix=group.wrapper) as bystander,

@@ -10,6 +10,7 @@ import pytest
 from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.reader import GpuReader
 from stagewatch.gpu.xids import XidLedger
+from stagewatch.host.procfs import TICKS_PER_SECOND
 from stagewatch.kernel_log.collector import KmsgCollector
 from stagewatch.kernel_log.reader import Kmsg
 from tests.fake_clock import Clock
@@ -43,6 +44,14 @@ def log(tmp_path: Path) -> Log:
 def collector(log: Log, **arguments: object) -> KmsgCollector:
     ledger = arguments.pop("xids", None) or XidLedger()
     return KmsgCollector(Kmsg(log.file), ledger, boot_id=BOOT, **arguments)  # type: ignore[arg-type]
+
+
+def kill(log: Log, pid: int) -> None:
+    log.say(
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,"
+        f"oom_memcg=/x,task_memcg=/x,task=python,pid={pid},uid=1000"
+    )
+    log.say(f"Memory cgroup out of memory: Killed process {pid} (python) total-vm:1kB")
 
 
 def test_xid_is_counted_by_severity_with_what_to_do(log: Log) -> None:
@@ -136,19 +145,23 @@ def test_counters_begin_anew_after_a_reboot(log: Log, tmp_path: Path) -> None:
 
 
 def test_killed_rank_is_named_by_its_process(log: Log) -> None:
-    alive = {4242: ("540", "train", "5")}
+    alive = {4242: (("540", "train", "5"), 0)}
     kmsg = collector(log, ranks=lambda: alive)
     metrics(kmsg)
     alive.clear()  # it is gone by the time the line is read
-    log.say(
-        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,"
-        "oom_memcg=/x,task_memcg=/x,task=python,pid=4242,uid=1000"
-    )
-    log.say("Memory cgroup out of memory: Killed process 4242 (python) total-vm:1kB")
+    kill(log, 4242)
     shown = metrics(kmsg)
     victim = {"scope": "cgroup", "job_id": "540", "role": "train", "rank": "5"}
     assert of(shown, "log_oom_kills_total", **victim) == [1]
     assert of(shown, "log_oom_kill_last_timestamp_seconds", **victim)[0] > 1e9
+
+
+def test_a_rank_is_not_named_for_an_earlier_process_of_its_number(log: Log) -> None:
+    kill(log, 4242)
+    later = int((time.clock_gettime(time.CLOCK_BOOTTIME) + 60) * TICKS_PER_SECOND)
+    shown = metrics(collector(log, ranks=lambda: {4242: (("540", "train", "5"), later)}))
+    assert of(shown, "log_oom_kills_total", rank="5") == []
+    assert of(shown, "log_oom_kills_total") == [1]
 
 
 def test_nfs_server_is_down_until_it_is_ok_again(log: Log) -> None:

@@ -38,7 +38,7 @@ def family_io(ranks: FakeRanks, proc: Path = Path("/proc")) -> FamilyIo:
 
 def families(ranks: FakeRanks, proc: Path = Path("/proc")) -> ProcessFamilies:
     """Families that are looked at anew each time."""
-    return ProcessFamilies(ranks, Procfs(proc), fresh_for=0.0, clock=lambda: 0.0)
+    return ProcessFamilies(ranks, Procfs(proc), fresh_for=0.0, cpu_clock=lambda: 0.0)
 
 
 class Program:

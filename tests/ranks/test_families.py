@@ -7,7 +7,10 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.ranks.families import RankCounter
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.families import ProcessFamilies, RankCounter
+from stagewatch.ranks.model import Rank
+from tests.fake_clock import Clock
 from tests.ranks.fakes import FakeRanks, families, program
 
 TREE = """
@@ -52,6 +55,22 @@ def test_descendants_belong_to_their_rank_while_they_live() -> None:
         assert os.getpid() not in found.rank_of
         one.ask("end")
         assert look().members["7", "train", "0"] == (one.pid,)
+
+
+def test_looks_that_had_to_wait_for_a_core_are_not_made_rarer() -> None:
+    """A machine that is busy is where new processes must be seen."""
+    ranks, clock = FakeRanks(), Clock()
+
+    def listed() -> list[Rank]:
+        clock.now += 60  # somebody else has the cores
+        return ranks()
+
+    look = ProcessFamilies(listed, Procfs(), clock=clock, cpu_clock=lambda: 0.0).look
+    with program(TREE) as one:
+        assert not look().members
+        ranks.add(one.pid, 0)
+        clock.now += 5
+        assert look().members
 
 
 def test_a_process_that_lost_its_parent_stays_with_its_rank() -> None:

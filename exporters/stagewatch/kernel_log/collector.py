@@ -16,6 +16,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.core.state_file import Past, StateFile, decode, encode
 from stagewatch.gpu.xids import Seen, Source, XidLedger, meaning
+from stagewatch.host.procfs import TICKS_PER_SECOND
 from stagewatch.kernel_log.lines import (
     NfsLine,
     OomCause,
@@ -107,6 +108,7 @@ class KmsgOptions:
 
 RankKey = tuple[str, str, str]
 """Job, role and rank that a process belongs to."""
+NO_RANK: RankKey = ("", "", "")
 
 Victim = tuple[str, str, str, str]
 """Scope, job, role and rank of killed processes."""
@@ -158,19 +160,20 @@ class KmsgCollector(Collector):
         log: Kmsg,
         xids: XidLedger,
         *,
-        ranks: Callable[[], Mapping[int, RankKey]] = dict,
+        ranks: Callable[[], Mapping[int, tuple[RankKey, int]]] = dict,
         state_file: Path | None = None,
         boot_id: str = "",
         from_user_space: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`ranks`: those of processes, and when each process began, in ticks since the boot."""
         self._log = log
         self._xids = xids
         self._ranks = ranks
         self._file = StateFile(state_file, durable=False) if state_file else None
         self._from_user_space = from_user_space
         self._clock = clock
-        self._pids: OrderedDict[int, RankKey] = OrderedDict()
+        self._pids: OrderedDict[int, tuple[RankKey, float]] = OrderedDict()
         self._causes: OrderedDict[int, str] = OrderedDict()
         kept = self._file.load(partial(decode, KmsgState)) if self._file is not None else None
         # State of an earlier boot is of no use: the log begins again, and so do the counters.
@@ -199,8 +202,9 @@ class KmsgCollector(Collector):
         self._log.close()
 
     def _remember_ranks(self) -> None:
-        for pid, key in self._ranks().items():
-            self._pids[pid] = key
+        boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        for pid, (key, ticks) in self._ranks().items():
+            self._pids[pid] = key, boot + ticks / TICKS_PER_SECOND
             self._pids.move_to_end(pid)
         while len(self._pids) > MAX_PIDS:
             self._pids.popitem(last=False)
@@ -231,7 +235,9 @@ class KmsgCollector(Collector):
             while len(self._causes) > MAX_VICTIMS:
                 self._causes.popitem(last=False)
             return
-        job_id, role, rank = self._pids.get(line.pid, ("", "", ""))
+        (job_id, role, rank), began = self._pids.get(line.pid, (NO_RANK, 0.0))
+        if began > when + 1.0:  # the number of a process that was killed has been given again
+            job_id, role, rank = NO_RANK
         cgroup = parse_slurm_cgroup(self._causes.pop(line.pid, ""))
         if not job_id and cgroup:
             job_id = cgroup.job_id

@@ -41,11 +41,14 @@ class ProcessFamilies:
         *,
         fresh_for: float = 4.0,
         clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:
+        """`cpu_clock` also counts the threads that read for this one."""
         self._ranks = ranks
         self._proc = proc
         self._fresh_for = fresh_for
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._lock = threading.Lock()
         self._looked: float | None = None
         self._wait = fresh_for
@@ -56,16 +59,21 @@ class ProcessFamilies:
     def look(self) -> Families:
         """The families as they were at most a few seconds ago."""
         with self._lock:
-            began = self._clock()
-            if self._looked is None or began - self._looked >= self._wait:
+            if self._looked is None or self._clock() - self._looked >= self._wait:
+                began = self._cpu_clock()
                 self._families = self._read()
                 self._looked = self._clock()
-                self._wait = max(self._fresh_for, (self._looked - began) / MAX_SHARE)
+                self._wait = max(self._fresh_for, (self._cpu_clock() - began) / MAX_SHARE)
             return self._families
 
-    def rank_of_process(self) -> dict[int, RankKey]:
-        """The rank of every rank's process and of those below, by pid."""
-        return {rank.pid: rank.key for rank in self._ranks()} | dict(self.look().rank_of)
+    def rank_of_process(self) -> dict[int, tuple[RankKey, int]]:
+        """The rank of every rank's process and of those below, by pid, and when the process began,
+        in ticks since the boot."""
+        look = self.look()
+        own = {rank.pid: (rank.key, rank.start_ticks or 0) for rank in self._ranks()}
+        return own | {
+            pid: (key, look.processes[pid].start_ticks) for pid, key in look.rank_of.items()
+        }
 
     def _read(self) -> Families:
         processes = self._proc.stats(self._proc.pids())
