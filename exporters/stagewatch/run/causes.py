@@ -93,11 +93,12 @@ def _death(number: int) -> tuple[Death, bool]:
     return (Death.HOST_MEMORY, False) if number == signal.SIGKILL else (Death.CODE, True)
 
 
-def of_helpers(endings: Sequence[Ending], until: float) -> Iterable[Cause]:
-    """Processes that are no ranks, and that a fatal signal has ended shortly before `until`."""
+def of_helpers(endings: Sequence[Ending], until: float, *, apart: bool) -> Iterable[Cause]:
+    """Processes that are no ranks, as far as that is known (`apart`), and that a fatal signal has
+    ended shortly before `until`."""
     for ending in endings:
         if ending.signal in FATAL and until - ECHO_SECONDS <= ending.time:
-            whom = f"process {ending.pid} ({ending.command}), which is no rank,"
+            whom = f"process {ending.pid} ({ending.command}){', which is no rank,' * apart}"
             yield Cause(
                 Kind.HELPER, ending.time, whom, ended(ending.status), *_death(ending.signal)
             )
