@@ -170,3 +170,5 @@ def test_what_is_known_of_a_rank_holds_until_it_moves_itself() -> None:
     ]
     all_moved = [replace(rank, progress_age_seconds=30.0) for rank in RANKS]
     assert with_evidence(all_moved, [before], now) == all_moved
+    in_vain = [replace(RANKS[0], progress_age_seconds=2.0, step_age_seconds=412.0), *RANKS[1:]]
+    assert {rank.stack for rank in with_evidence(in_vain, [before], now)} == {STACK}

@@ -249,6 +249,12 @@ IN_BACKWARD: Differences = {
     "stack": Stack("d4", True, "a.py:9", call="backward of autograd", whom="device")
 }
 ELSEWHERE: Differences = {"stack": Stack("c3", True, "a.py:7")}
+IN_A_QUEUE: Differences = {
+    "stack": Stack("d4", True, "a.py:9", call="multiprocessing.Queue.get", whom="process")
+}
+IN_A_LOCK: Differences = {
+    "stack": Stack("e5", True, "a.py:11", call="wait of a lock or event", whom="own")
+}
 GPU_IDLE: Differences = {"device": Device.IDLE}
 GPU_SPINS: Differences = {"device": Device.SPINS}
 BARE_LEFT = absent() | {"record": RecordState.NONE}
@@ -488,6 +494,15 @@ CASES: dict[str, Case] = {
         BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
         {1: ON_ITSELF, 3: BARE_LEFT},
         {1: "awaited"},
+    ),
+    "one-without-a-record-reads-a-queue-that-only-it-still-holds-and-another-has-gone": hang(
+        4,
+        BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
+        {1: ON_ITSELF | IN_A_QUEUE, 3: BARE_LEFT},
+        {3: "missing"},
+    ),
+    "one-without-a-record-is-in-a-lock-of-its-own-while-its-threads-poll": hang(
+        4, BARE_STILL | ASLEEP, {3: ASLEEP | IN_A_LOCK}, {3: "stands_alone"}
     ),
     "told-nothing-yet": hang(4, FORMING, {2: TOLD_NOTHING | PARKED}, {2: "awaited"}),
     "told-nothing-yet-and-keeps-a-core-busy": well(4, FORMING, {2: TOLD_NOTHING | SPIN}),

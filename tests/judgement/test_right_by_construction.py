@@ -15,6 +15,7 @@ from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import (
     ASLEEP,
     GONE,
+    IN_A_LOCK,
     LATE,
     ON_ITSELF,
     UNTOLD,
@@ -166,6 +167,32 @@ def test_a_role_does_not_idle_while_it_waits_for_a_rank_that_cannot_go_on() -> N
     for waits, found in ((ON_ITSELF, {("caller", 0): "awaited_through"}), (ASLEEP, {})):
         caller = job(1, UNTOLD | {"progress_age_seconds": None} | waits, role="caller")
         assert named([*replicas, *caller]) == found
+
+
+def test_roles_do_not_idle_while_one_without_marks_waits_for_a_rank_in_a_lock_of_its_own() -> None:
+    """Trainers wait for an orchestrator that makes no marks, and this for an environment."""
+    idle = LATE | PARKED | {"stage": "idle", "collectives": {}}
+    trainers = job(2, idle | asked_through_a_queue("orchestrator"), role="train")
+    unmarked = UNTOLD | {"progress_age_seconds": None} | asked_through_a_queue("environment")
+    orchestrator = job(1, unmarked, role="orchestrator")
+    for stack, found in ((IN_A_LOCK, {("environment", 0): "awaited_through"}), ({}, {})):
+        environment = job(1, idle | ASLEEP | stack, role="environment")
+        assert named([*trainers, *orchestrator, *environment]) == found
+
+
+def test_a_death_counts_beside_a_peer_that_the_kernel_shows_to_be_waited_for() -> None:
+    begins = PARKED | {"stage": "init", "collectives": {}}
+    begins |= {"progress_age_seconds": 65.0, "budget_seconds": 60.0}
+    orchestrator = job(1, begins | asked_through_a_queue("environment"), role="orchestrator")
+    idle = LATE | PARKED | {"stage": "idle", "collectives": {}, "world_size": 2}
+    answers = asked_through_a_queue("orchestrator")
+    environment = job(2, idle | answers, role="environment", rank_1=GONE)
+    assert named([*orchestrator, *environment]) == {("environment", 1): "process_gone"}
+
+
+def asked_through_a_queue(role: str) -> dict[str, Any]:
+    """Waits for rank 0 of a role, as the kernel shows it."""
+    return {"kernel_waits": (KernelWait("a receive", role, 0, through="broker (pid 7)"),)}
 
 
 @pytest.mark.parametrize(("late", "doubted"), [(20.0, False), (60.0, True)])

@@ -91,9 +91,13 @@ class Incident:
 
     def standing(self, ranks: Iterable[RankFacts], now: float) -> list[RankFacts]:
         """Those that have not moved since it was taken, as far as they say, if one is overdue: what
-        it has of them still holds, whatever others have done."""
+        it has of them still holds, whatever others have done.  Marks without a step are no
+        move."""
         since = now - self.time
-        ages = ((rank, rank.progress_age_seconds) for rank in ranks)
+        ages = (
+            (rank, rank.step_age_seconds if rank.stepless else rank.progress_age_seconds)
+            for rank in ranks
+        )
         still = [rank for rank, age in ages if since >= 0 and (age is None or age >= since)]
         return still if any(rank.overdue for rank in still) else []
 

@@ -184,9 +184,13 @@ class RankFacts:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether the kernel shows that it waits for nobody."""
-        waits = self.kernel_waits
-        return bool(waits) and all(wait.nobody and wait.how for wait in waits)
+        """Whether the kernel shows that it waits for nobody, and its stack not that it waits for
+        another process, which must have ended; where the kernel shows nothing, as other threads of
+        the process poll, whether its stack stays in a lock or an event of its own."""
+        waits, whom = self.kernel_waits, self.stack.whom
+        if any(wait.how for wait in waits):
+            return whom != Whom.PROCESS and all(wait.nobody and wait.how for wait in waits)
+        return bool(waits) and self.stack.still and whom == Whom.OWN
 
     @property
     def is_answered(self) -> bool:

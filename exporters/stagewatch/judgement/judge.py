@@ -180,13 +180,20 @@ class _Job:
         return self._for_others(role)
 
     def _awaits_stuck(self, case: Case) -> bool:
-        """Whether the kernel shows that ranks wait for one that cannot go on by itself."""
-        awaited = {(wait.role, wait.rank) for rank in case.live for wait in rank.kernel_waits}
-        return any(
-            rank.stands_alone and (role, rank.rank) in awaited
-            for role, other in self.cases.items()
-            for rank in other.live
-        )
+        """Whether the kernel shows that ranks wait, directly or through others, for one that cannot
+        go on by itself."""
+        live = {
+            (role, rank.rank): rank for role, other in self.cases.items() for rank in other.live
+        }
+        seen, todo = set[tuple[str, int | None]](), list(case.live)
+        while todo:
+            awaited = {(wait.role, wait.rank) for wait in todo.pop().kernel_waits} - seen
+            seen |= awaited
+            here = [live[one] for one in awaited if one in live]
+            if any(rank.stands_alone for rank in here):
+                return True
+            todo += here
+        return False
 
     def _held(self, role: str) -> Excuse | None:
         """A debugger that came before the suspicion, or a pause that was announced."""
@@ -273,7 +280,11 @@ class _Job:
             asked = case.waited_for(shared[role].by_kernel) if role in shared else set()
             absent = case.lacks_starters
             if (asked or absent) and not self.stuck[role] and any(self.stuck.values()):
-                mine = tuple(one for one in case.charges if absent or one.rank.rank in asked)
+                mine = tuple(
+                    one
+                    for one in case.charges  # the kernel shows no end of a rank that has died
+                    if absent or one.rank.rank in asked or one.rank in case.gone
+                )
                 self.cases[role] = replace(case, charges=mine)
                 self.as_a_whole |= {role} if mine else set()
 

@@ -107,9 +107,10 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
 def _ask_the_kernel(
     everybody: Sequence[tuple[str, RankFacts]], found: Mapping[str, Beside]
 ) -> None:
-    """Whom ranks of another role are seen to wait for."""
+    """Whom ranks of another role are seen to wait for; of one that makes no marks, the kernel alone
+    shows whether it goes on."""
     for role, rank in everybody:
-        stands = rank.overdue or rank.stepless
+        stands = rank.overdue or rank.stepless or rank.progress_age_seconds is None
         for wait in rank.kernel_waits if stands and not rank.inside else ():
             if wait.rank is not None and wait.role in found and wait.role != role:
                 theirs = found[wait.role]
