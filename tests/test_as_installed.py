@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from html import unescape
 from pathlib import Path
 
 import psutil
@@ -356,6 +357,26 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
             sorted(map(str, one))[:20] for one in (seen[0] - seen[1], seen[1] - seen[0])
         )
         pytest.fail(f"installed by {installed.how.name} it lacks {lacking} and has {more} instead")
+
+
+def test_the_page_names_the_rank_that_roots_page_names(node: Node, installed: Installed) -> None:
+    """With the process that it waits for and the line, which take privileges to see."""
+
+    def told(agent: NodeAgent) -> str:
+        page = re.sub(r"[\d.]+ (s|min|h)\b", "TIME", agent.get("/live")[1])
+        banners = re.findall(
+            r'<section class="banner bad".*?<p class="detail">(.*?)</p>', page, re.S
+        )
+        return next((unescape(one) for one in banners if node.jobs[2] in one), "")
+
+    def alike() -> bool:
+        ours = told(installed.agent)
+        return "<string>:" in ours and ours == told(node.root)
+
+    try:
+        wait_for(alike, "the same verdict, with the line", limit=150)
+    except AssertionError:
+        pytest.fail(f"{installed.how.name}: {told(installed.agent)!r}, not {told(node.root)!r}")
 
 
 def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) -> None:

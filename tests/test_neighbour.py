@@ -74,8 +74,14 @@ def agent(prepared: NodeAgent, children: Children) -> NodeAgent:
 
 
 def honest(agent: NodeAgent) -> set[tuple[str, frozenset[tuple[str, str]]]]:
-    """The series of the eight ranks; some are there only once the agent has looked twice."""
-    return {key for key in agent.series() if dict(key[1]).get("job_id") == "540"}
+    """The series of the eight ranks; some are there only once the agent has looked twice.
+
+    How a rank waits is a label, and another at any moment."""
+    found = {key for key in agent.series() if dict(key[1]).get("job_id") == "540"}
+    return {
+        (name, frozenset(pair for pair in labels if pair[0] != "class" or pair[1] == "unknown"))
+        for name, labels in found
+    }
 
 
 def whole(agent: NodeAgent) -> set[tuple[str, frozenset[tuple[str, str]]]]:

@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
+class NoAnswerError(Exception):
+    """The capture holds an error of the program itself, and nothing else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """One figure of a capture: by the product's parsers, and by an independent count."""

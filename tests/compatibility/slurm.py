@@ -13,7 +13,7 @@ from typing import Any
 
 from stagewatch.slurm import model
 from stagewatch.slurm.transport import accounting, diagnostics, text
-from tests.compatibility.reader import Reader, Value
+from tests.compatibility.reader import NoAnswerError, Reader, Value
 
 Nodes = model.Records[model.Node]
 Jobs = model.Records[model.Job]
@@ -129,8 +129,25 @@ def _ping(content: bytes) -> Iterator[Value]:
     yield Value("controllers up", up, content.count(b" is UP"))
 
 
+_ERROR = re.compile(
+    rb"\s*(?:(?:slurm_\w+(?: error)?|\w+: (?:error|fatal)): [^\n]*|Invalid job id specified"
+    rb"|Slurm accounting storage is disabled)\s*",
+)
+
+
+def _answered(read: Callable[[bytes], Iterator[Value]]) -> Callable[[bytes], Iterator[Value]]:
+    """The reader of a capture, unless it holds but errors of Slurm's."""
+
+    def values(content: bytes) -> Iterator[Value]:
+        if content.strip() and not _ERROR.sub(b"", content):
+            raise NoAnswerError(content.decode(errors="replace").split("\n")[0])
+        return read(content)
+
+    return values
+
+
 READERS = tuple(
-    Reader("slurm", files, read)
+    Reader("slurm", files, _answered(read))
     for files, read in (
         (("squeue*.txt",), _squeue),
         (("scontrol_show_node*.txt",), _nodes),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from stagewatch.dashboards.panels import above_zero, distribution, expand, heat_rows
 from tests.alerts.promtool import needs_promtool, play, series
-from tests.dashboards.boards import data_panels, load
+from tests.dashboards.boards import NAMES, data_panels, load
 
 pytestmark = needs_promtool
 
@@ -93,6 +95,28 @@ def test_of_firing_alerts_the_newest_critical_one_is_asked_for_however_many_fire
     counts = {'{alertname="New"}': 1.0, '{alertname="Old"}': 49.0}
     answers(tmp_path, count, given, counts)
     assert [each["displayName"] for each in panel["options"]["sortBy"]] == ["Severity", "For"]
+
+
+def test_a_severity_has_its_colour_wherever_it_is_shown() -> None:
+    """As text in tables, as a number over time."""
+    coloured = {}
+    for name in NAMES:
+        for panel in data_panels(load(name)):
+            config = panel["fieldConfig"]
+            maps = [config["defaults"].get("mappings") or ()]
+            for override in config["overrides"]:
+                if override["matcher"]["options"] == "Severity":
+                    maps += [one["value"] for one in override["properties"][:1]]
+            if "severity" in json.dumps(panel["targets"]) and panel["type"] != "stat":
+                options = [
+                    value for mapping in chain(*maps) for value in mapping["options"].values()
+                ]
+                coloured[name, panel["title"]] = {one["text"]: one["color"] for one in options}
+    assert {("overview", "Firing alerts"), ("overview", "Alerts over time")} < coloured.keys()
+    assert all(
+        (colours["critical"], colours["warning"]) == ("red", "orange")
+        for colours in coloured.values()
+    )
 
 
 def test_an_engine_whose_job_changed_hands_breaks_no_panel(tmp_path: Path) -> None:

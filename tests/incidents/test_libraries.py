@@ -302,6 +302,16 @@ def test_the_recorder_tells_which_rank_is_behind(
     ]
 
 
+def test_a_rank_without_a_recorder_is_told_only_if_another_has_one(
+    libraries: Libraries, rank: Callable[..., Rank], tmp_path: Path
+) -> None:
+    """`stagewatch run` sets the variable for programs without NCCL as well."""
+    ranks = [rank(number, **variables(tmp_path / "fr_")) for number in range(3)]
+    assert not libraries.ask(ranks).lines
+    Recorder(tmp_path / "fr_", 0, b"")
+    assert list(libraries.ask(ranks).lines) == [FR + "ranks 1, 2 have made no pipe"]
+
+
 def test_a_dump_that_pytorch_has_written_is_read() -> None:
     groups = positions(load(str(REAL), REAL.stat().st_uid))
     assert {(one.name, one.enqueued, one.completed) for one in groups.values()} == {

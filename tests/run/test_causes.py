@@ -130,9 +130,11 @@ def test_a_rank_that_left_before_others_lost_it_is_told_though_its_process_ended
 def test_a_worker_that_the_kernel_killed_explains_the_exception_of_its_rank() -> None:
     error = raised(0, 9.0, "RuntimeError", "DataLoader worker (pid(s) 77) exited unexpectedly")
     ends = [Ending(77, 1, "pt_data_worker", 8.9, signal.SIGKILL), Ending(78, 1, "grep", 8.9, 256)]
-    worker = first([error, *of_helpers(ends, 9.0)])
+    worker = first([error, *of_helpers(ends, 9.0, apart=True)])
     assert worker.whom == "process 77 (pt_data_worker), which is no rank,"
-    assert not list(of_helpers(ends, 60.0))
+    assert not list(of_helpers(ends, 60.0, apart=True))
+    [unknown] = of_helpers(ends, 9.0, apart=False)
+    assert unknown.whom == "process 77 (pt_data_worker)", "where no rank kept a record"
 
 
 def test_an_exception_that_a_rank_went_on_after_ended_nothing() -> None:

@@ -202,6 +202,17 @@ def test_after_control_c_a_run_that_went_on_is_told_so(tmp_path: Path, record_di
     assert re.fullmatch(story, last)
 
 
+def test_an_interrupt_of_a_command_without_a_record_is_told(record_dir: Path) -> None:
+    """Its launcher handles it, and exits as shells do; its own children end by another signal."""
+    script = "sleep 600 & sleep 1.5; kill $!; wait; exit 130"
+    done = run("sh", "-c", script, environ={"STAGEWATCH_DIR": str(record_dir)})
+    assert done.returncode == 130
+    story, *killed = done.stderr.splitlines()
+    told = r"stagewatch: no rank kept a record; stopped by Ctrl-C, after [\d.]+ s"
+    assert re.fullmatch(told, story)
+    assert all(line.endswith("(sleep): killed by SIGTERM (Terminated)") for line in killed)
+
+
 RANKS = """
 import os, subprocess, sys, time
 import stagewatch

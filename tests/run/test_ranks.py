@@ -138,24 +138,27 @@ def test_an_exception_after_a_wait_is_what_ends_a_command(
     assert watched.story().endswith("ValueError: no such reward, in train at step 1")
 
 
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 256), (signal.SIGTERM, 130 << 8)])
 def test_after_an_interrupt_a_wait_that_may_end_by_itself_is_told_with_it(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
+    sent: int, status: int, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A launcher may handle the interrupt, end its ranks otherwise, and exit as shells do."""
     monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
     wait_for(watched.ends(" before the end: a wait"), "a wait that may end by itself")
     for process in watched.processes:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
 
     def stopped() -> bool:
-        return watched.story().startswith("stopped by Ctrl-C at step 1, after ")
+        return watched.story(status).startswith("stopped by Ctrl-C at step 1, after ")
 
     wait_for(stopped, "the end of a rank")
-    assert watched.story().endswith(" before the end: a wait")
-    assert watched.seen.interrupted(256)
+    assert watched.story(status).endswith(" before the end: a wait")
+    assert watched.seen.interrupted(status)
 
 
+@pytest.mark.parametrize("status", [signal.SIGINT, 130 << 8])
 def test_an_interrupt_that_ends_a_launcher_at_once_is_told_though_nobody_saw_its_ranks_end(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
+    status: int, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Init waits for the children of a launcher that is gone, and then they are no zombies."""
     monkeypatch.setattr(ranks, "judge", lambda facts: [])
@@ -165,8 +168,8 @@ def test_an_interrupt_that_ends_a_launcher_at_once_is_told_though_nobody_saw_its
         process.send_signal(signal.SIGINT)
     for process in watched.processes:
         process.wait()
-    assert watched.story(status=signal.SIGINT).startswith("stopped by Ctrl-C at step 1, after ")
-    assert watched.seen.interrupted(signal.SIGINT)
+    assert watched.story(status).startswith("stopped by Ctrl-C at step 1, after ")
+    assert watched.seen.interrupted(status)
     assert not watched.seen.interrupted(signal.SIGKILL)
 
 

@@ -32,7 +32,8 @@ def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
     lines, calls = nccl_ras.facts(live, ras_timeout)
     more, waits = ray_tasks.waits(live)
     lines += more
-    dumps = []
+    dumps: list[dict[str, Any]] = []
+    lacking = []
     end = time.monotonic() + SERVERS_SECONDS
     for target in live:
         if time.monotonic() < end and (server := debug_server.find(target)):
@@ -43,10 +44,14 @@ def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
             before = flight_recorder.version(dump)
             try:
                 flight_recorder.trigger(pipe, target["uid"])
+            except FileNotFoundError:
+                lacking.append(target["rank"])
             except OSError as error:
                 lines.append(f"PyTorch flight recorder: rank {target['rank']}: {error.strerror}")
             else:
                 dumps.append({**target, "dump": dump, "before": before})
+    if lacking and dumps:  # else the program has none, as one that uses no NCCL
+        lines.append(f"PyTorch flight recorder: {flight_recorder.have(lacking)} made no pipe")
     return {"lines": lines, "calls": _plain(calls), "dumps": dumps, "waits": waits}
 
 

@@ -3,6 +3,7 @@ ended, and by what the kernel says of them."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks.records import Failure, Life, RankRecord
 from stagewatch.run.endings import Ending
 
-_ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 FATAL = {
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE),
     *(signal.SIGILL, signal.SIGSYS, signal.SIGTRAP),
@@ -65,7 +66,7 @@ def of_rank(
     reached = record.training.step if record.training else None
     step = "" if reached is None else f" at step {reached}"
     return Cause(
-        Kind.ASKED if number in _ASKED_TO_END else Kind.OWN,
+        Kind.ASKED if number in ASKED_TO_END else Kind.OWN,
         ending.time if ending else missed_at,
         f"{name(record)} (pid {record.pid})",
         f"{ended(ending.status if ending else None)}{stage}{step}",
@@ -75,20 +76,29 @@ def of_rank(
     )
 
 
+def asked(status: int) -> int:
+    """The signal by which a command was asked to end, 0 for other ends; `status`: as `os.waitpid`
+    gives it, also where it exited as shells do, with 128 and the number."""
+    code = os.waitstatus_to_exitcode(status)
+    number = -code if code < 0 else code - 128
+    return number if number in ASKED_TO_END else 0
+
+
 def _death(number: int) -> tuple[Death, bool]:
     """What a signal makes likely, and whether that is sure: many send SIGKILL."""
     if number == signal.SIGINT:
         return Death.USER, True
-    if number in _ASKED_TO_END:
+    if number in ASKED_TO_END:
         return Death.PREEMPTION, False
     return (Death.HOST_MEMORY, False) if number == signal.SIGKILL else (Death.CODE, True)
 
 
-def of_helpers(endings: Sequence[Ending], until: float) -> Iterable[Cause]:
-    """Processes that are no ranks, and that a fatal signal has ended shortly before `until`."""
+def of_helpers(endings: Sequence[Ending], until: float, *, apart: bool) -> Iterable[Cause]:
+    """Processes that are no ranks, as far as that is known (`apart`), and that a fatal signal has
+    ended shortly before `until`."""
     for ending in endings:
         if ending.signal in FATAL and until - ECHO_SECONDS <= ending.time:
-            whom = f"process {ending.pid} ({ending.command}), which is no rank,"
+            whom = f"process {ending.pid} ({ending.command}){', which is no rank,' * apart}"
             yield Cause(
                 Kind.HELPER, ending.time, whom, ended(ending.status), *_death(ending.signal)
             )

@@ -202,13 +202,13 @@ class Ranks:
             if hang.early:
                 how = f"{end}, the last {silence} without progress"
             return printable(f"{how}; {ago} before the end: {hang.told}")
-        if at is not None:
+        if at is not None and ranks:
             return f"{end}{self._went_on(at)}"
         still = self._stillness.lately() if status else None
         asked = cause is None or cause.death in (Death.USER, Death.PREEMPTION)
         if still is not None and still.since == self._still_since and asked:
             return "\n".join([f"{end}; before, {still.sentence}:", *self._lines])
-        if cause is not None:
+        if cause is not None and at is None:
             after = duration(max(0.0, cause.time - self._began))
             then = f"; then nothing went on for {duration(now - cause.time)}" if hang else ""
             does = "ended" if cause.kind in (Kind.LEFT, Kind.ASKED) else "failed"
@@ -226,32 +226,41 @@ class Ranks:
 
     def interrupted(self, status: int) -> bool:
         """Whether Ctrl-C has ended the command; `status`: as of `story`."""
-        return bool(status) and self._interrupted_at(status, self._cause(status)) is not None
+        told = bool(status and self._last)
+        return told and self._interrupted_at(status, self._cause(status)) is not None
 
     def _interrupted_at(self, status: int, cause: Cause | None) -> float | None:
         """When the first rank began to end by SIGINT, Unix time, unless another cause came before:
         launchers send it only for a user.
 
-        If the command itself has, ranks whose end nobody saw have too: init waits for the children
-        of a launcher that is gone."""
+        A launcher that handles it may send another signal on, and exits with 130, as shells do.
+        """
         offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        itself = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
-        at = min(
-            (
-                record.closed_at + offset if record.closed_at else ending.time
-                for record in self._last.values()
-                if (ending := self._ending(record, status))
-                and (ending.signal == signal.SIGINT or (itself and ending.status is None))
-            ),
-            default=time.time() if itself and self._last else math.inf,
-        )
+        itself = causes.asked(status) == signal.SIGINT
+        signals = causes.ASKED_TO_END if itself else {signal.SIGINT}
+        ends = [
+            record.closed_at + offset if record.closed_at else ending.time
+            for record in self._last.values()
+            if (ending := self._ending(record, status)) and ending.signal in signals
+        ]
+        if itself and not self._last:
+            ends = [one.time for one in self._endings.seen() if one.signal in signals]
+        at = min(ends, default=time.time() if itself else math.inf)
         own = cause is not None and cause.kind <= Kind.HELPER and cause.time < at - DEATH_SECONDS
         return None if own or at == math.inf else at
 
     def _ending(self, record: RankRecord, status: int) -> Ending | None:
-        """How a rank has ended, which may be the command itself."""
-        ending = self._endings.of(record.pid, record.start_ticks)
-        return replace(ending, status=status) if ending and record.pid == self._command else ending
+        """How a rank has ended, which may be the command itself.
+
+        If nobody saw it, as the command was asked to: init waits for the children of a launcher
+        that is gone."""
+        ending, asked = self._endings.of(record.pid, record.start_ticks), causes.asked(status)
+        if record.pid == self._command:
+            return replace(ending, status=status) if ending else None
+        if asked and (ending.status is None if ending else record.name in self._missed):
+            time_ = ending.time if ending else self._missed[record.name]
+            return Ending(record.pid, record.start_ticks, "", time_, asked)
+        return ending
 
     def _went_on(self, at: float) -> str:
         """Which ranks made progress, a moment before that."""
@@ -309,7 +318,8 @@ class Ranks:
         names = {one.pid: f"process {one.pid} ({one.command})" for one in self._endings.seen()}
         names |= {one.pid: f"{causes.name(one)} (pid {one.pid})" for one in self._last.values()}
         of_kernel = causes.of_kernel(log, self._began, names)
-        found = first([*of_ranks, *causes.of_helpers(helpers, until), *of_kernel])
+        of_helpers = causes.of_helpers(helpers, until, apart=bool(self._last))
+        found = first([*of_ranks, *of_helpers, *of_kernel])
         log.close()
         return found
 
