@@ -148,7 +148,7 @@ def test_children_at_work_are_told_as_such(what: str, watched: Watched) -> None:
 
 def test_a_trickle_is_no_work_but_breaks_the_silence(watched: Watched, clock: Clock) -> None:
     watched.look()
-    assert clock.now - watched.stillness.silent[KEY] == 10
+    assert clock.now - watched.stillness.silent[KEY] == 5
     watched.does(11, parent=10)
     watched.look()
     watched.does(11, parent=10, moved=1)
