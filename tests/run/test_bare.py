@@ -150,6 +150,11 @@ def test_ranks_that_may_work_are_not(
     assert told(watched, does) == []
 
 
+def test_ranks_that_all_sleep_beside_a_launcher_that_polls_are_told(watched: Watched) -> None:
+    first, *_ = told(watched, {LAUNCHER: {"state": "R", "cpu": 1.0}})
+    assert first.endswith("took no memory for 1 min, and ranks 0-1 did not run at all")
+
+
 def test_a_rank_that_is_seen_at_several_places_works(watched: Watched) -> None:
     watched.taker = Looks("forward", "loss")
     assert told(watched, {SPINS: RUNS}) == []

@@ -32,10 +32,11 @@ class Still:
         """In words."""
         seconds = whole(self.until - self.since)
         if self.asleep:
-            slept = f"rank{'s' * (len(self.asleep) > 1)} {ranges(self.asleep)}"
+            slept = f"rank{'s' * (len(self.asleep) > 1)} {ranges(self.asleep)} did not run at all"
+            others = ": one that runs spins, or computes in place" * (len(self.asleep) < self.count)
             return (
                 f"its {self.count} ranks moved no data and took no memory for {seconds}, and "
-                f"{slept} did not run at all: one that runs spins, or computes in place"
+                f"{slept}{others}"
             )
         if self.count == 1:
             return f"its only process did nothing for {seconds}"
