@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stagewatch.assets import assets
+from stagewatch.demo.prometheus import shipped_rules
 
 FOR_SECONDS = 10
 """Longest wait of an alert before it fires; as shipped, the drain's is 15 minutes."""
@@ -21,7 +21,7 @@ def write_rules(directory: Path, interval: int = INTERVAL_SECONDS) -> None:
     work at risk, four as the most age of an answer of Slurm.
     """
     directory.mkdir()
-    for file in sorted(assets("alerts").glob("*.rules.yaml")):
+    for file in shipped_rules():
         text = re.sub(r"(?m)^( +interval: )\d+[smhd]\b", rf"\g<1>{interval}s", file.read_text())
         if file.name == "goodput.rules.yaml":
             text = text.replace("15 * ", f"{interval} * ")
