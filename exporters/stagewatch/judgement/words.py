@@ -236,7 +236,7 @@ NOBODY = {
     "outsider": "it waits for a process that is not a rank",
     "group_only": f"no rank stands out{SUSPECT}",
     "busy": "all ranks keep a core busy, outside collectives: they compute, or their GPUs hang",
-    "asleep": "all ranks sleep in a stage, outside collectives: an event was lost or a lock is held",
+    "asleep": "all ranks sleep, outside collectives: an event was lost or a lock is held",
     "process_gone": "all its ranks ended without closing their records",
     "raised": "its ranks raised an exception",
 }
