@@ -129,7 +129,7 @@ class _Job:
         """Whom a rank waits for, and in which call."""
         found = self._follow(rank.pid, "", rank)
         # A helper that does not go on counts where nobody else is waited for.
-        outward = [wait for wait in found if not wait.nobody]
+        outward = [wait for wait in found if not wait.waits_for_nobody]
         return tuple(outward or found)[:MAX_WAITS]
 
     def behind(self, pid: int) -> list[KernelWait]:
@@ -178,7 +178,9 @@ class _Job:
             if found := [wait for one in ray.get(pid, ()) if (wait := self._task(rank, one))]:
                 yield rank.key, tuple(dict.fromkeys(found))
             elif pid not in ray:
-                outward = tuple(wait for wait in kernel.get(rank.key, ()) if not wait.nobody)
+                outward = tuple(
+                    wait for wait in kernel.get(rank.key, ()) if not wait.waits_for_nobody
+                )
                 yield rank.key, outward or (NOTHING,)
 
     def _task(self, rank: Rank, one: Awaited) -> KernelWait | None:

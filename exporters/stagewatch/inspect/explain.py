@@ -158,7 +158,7 @@ def told(waits: Sequence[Wait], *, several: bool) -> list[str]:
     alike: dict[object, list[Wait]] = {}
     for wait in waits:
         kind = re.sub(r"\d+", "*", wait.group)
-        what = wait.kind, wait.op, kind, wait.waiters[0].role, bool(wait.beyond)
+        what = wait.kind, wait.op, kind, wait.waiters[0].role, bool(wait.outsider)
         alike.setdefault(what, []).append(wait)
     lines = []
     for same in alike.values():

@@ -140,7 +140,7 @@ def _evidence(own: Case) -> Reason:
         who = whom([charge.rank for charge in own.charges], roles=False)
         answer = f"{who[:1].upper()}{who[1:]}"
     else:
-        answer = f"None of them: {NOBODY.get(own.nobody, own.nobody)}"
+        answer = f"None of them: {NOBODY.get(own.unnamed, own.unnamed)}"
     return Reason("Which of its ranks is at fault?", answer, tuple(grounds))
 
 

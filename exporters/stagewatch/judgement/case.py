@@ -78,7 +78,7 @@ class Case:
     left: Sequence[RankFacts] = ()
     """They have left lately, and no agent shows them."""
     charges: tuple[Charge, ...] = ()
-    nobody: str = ""
+    unnamed: str = ""
     """What is known where nobody is at fault: `mismatch`, `missing`, `cycle`, `call` (each rank
     waits for a tool, an environment or a reward function), `outsider` (a process that is no rank)
     or `group_only`; or `other_role`, where they give way to another role."""
@@ -97,9 +97,9 @@ class Case:
     """The job's other roles that live."""
     own_world: bool = True
     """Whether no other role shares the numbers of its ranks."""
-    met: bool = False
+    partner_hands_over: bool = False
     """Whether one of these is in the stage that hands weights over."""
-    missed: frozenset[int] = frozenset()
+    awaited_by_all: frozenset[int] = frozenset()
     """Numbers of its ranks that all other members of a group of several roles wait for."""
     outside: tuple[KernelWait, ...] = ()
     """The waits for something that is not a rank of the role, as the kernel shows them."""
@@ -229,10 +229,12 @@ class Case:
         rank = charge.rank
         if charge.evidence not in ("awaited", "left_loop_early") or rank.wait_class not in _ASLEEP:
             return False
-        if rank.rank in self.missed or rank.stands_alone:  # it awaits nobody, or who waits for it
+        if (
+            rank.rank in self.awaited_by_all or rank.stands_alone
+        ):  # it awaits nobody, or who waits for it
             return False
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
-        hands_over = rank.stage == HANDS_OVER and not self.met
+        hands_over = rank.stage == HANDS_OVER and not self.partner_hands_over
         return between or hands_over or rank.stage in self.others
 
     @property
@@ -247,7 +249,7 @@ class Case:
         return any(charge.rank.wait_class not in usual for charge in self.charges)
 
     @property
-    def stands(self) -> bool:
+    def stands_in_loop(self) -> bool:
         """Whether some are inside of stages of the loop, none waits for a member that has not come,
         nor may, and none is at fault: ranks of other roles may wait for them."""
         return not (self.charges or self.waiting or self.unsized) and any(
@@ -255,7 +257,7 @@ class Case:
         )
 
     @property
-    def stays(self) -> bool:
+    def charged_in_loop(self) -> bool:
         """Whether somebody is at fault inside of a stage of the loop, and awaits no other role."""
         return any(
             charge.rank.stage not in OUTSIDE
@@ -265,28 +267,33 @@ class Case:
         )
 
     @property
-    def stands_whole(self) -> bool:
+    def stands_as_a_whole(self) -> bool:
         """Whether all are in one stage of the loop, which has not the name of another role, in no
         collective, and at one place of their code, and none is at fault; nor may they wait for what
         they have called."""
         stages = {rank.stage for rank in self.live}
         places = {rank.stack.group for rank in self.live}
         at_one = len(self.live) == 1 or (len(places) == 1 and "" not in places)
-        alone = self.nobody != "call" and not any(rank.inside for rank in self.live)
-        return self.stands and alone and at_one and len(stages - self.others) == len(stages) == 1
+        alone = self.unnamed != "call" and not any(rank.inside for rank in self.live)
+        return (
+            self.stands_in_loop
+            and alone
+            and at_one
+            and len(stages - self.others) == len(stages) == 1
+        )
 
     @property
     def only_waits(self) -> bool:
         """Whether all wait for members that are not here, for ranks that may wait for another role,
         or for each other at a queue that another may fill, or are between two stages of the loop
         themselves."""
-        others = self.nobody in ("outsider", "other_role")
+        others = self.unnamed in ("outsider", "other_role")
         asks = others and all(wait.through for wait in self.outside)
-        shares = self.nobody == "cycle" and any(edge.kind is Kind.KERNEL for edge in self.edges)
-        nobody = not self.charges and (
-            asks or shares or self.nobody == "missing" or not self.waiting
+        shares = self.unnamed == "cycle" and any(edge.kind is Kind.KERNEL for edge in self.edges)
+        held_up_by_none = not self.charges and (
+            asks or shares or self.unnamed == "missing" or not self.waiting
         )
-        if not (self.awaits_role or nobody):
+        if not (self.awaits_role or held_up_by_none):
             return False
         return all(
             at in self.waiting
@@ -322,7 +329,7 @@ class Case:
         wrong = self.bare and bool(self.charges or self.firm_outside)
         wrong |= not serves and any(rank.awaits_peers for rank in self.live)
         wrong |= self.lacks_somebody
-        return not wrong and all(rank.tells_nothing for rank in self.live)
+        return not wrong and all(rank.shows_only_activity for rank in self.live)
 
     @property
     def young(self) -> bool:
@@ -362,7 +369,7 @@ class Case:
         )
 
     @property
-    def free(self) -> bool:
+    def may_wait_unseen(self) -> bool:
         """Whether some are overdue in no collective of known size, so that they may wait for
         another role."""
         return any(rank.overdue and not rank.inside.keys() & self._sized for rank in self.live)
@@ -385,7 +392,7 @@ class Case:
         return known | {POINT_TO_POINT}
 
     @cached_property
-    def running(self) -> bool:
+    def may_compute(self) -> bool:
         """Whether all ranks record collectives, are in none and keep their cores busy: their GPUs
         may be at work."""
         return not self.charges and all(
@@ -403,7 +410,7 @@ class Case:
         return [
             rank
             for at, rank in enumerate(self.live)
-            if (rank.computes or ((rank.at_work or self.running) and at not in self.waiting))
+            if (rank.computes or ((rank.at_work or self.may_compute) and at not in self.waiting))
             and (id(rank) in charged or not charged)
         ]
 

@@ -103,7 +103,7 @@ def _targets(role: str, edge: Edge, case: Case, beside: Mapping[str, Beside]) ->
     """The ranks that those of an edge wait for, of other roles that share its group, too."""
     targets = {(role, case.live[place].rank) for place in edge.targets}
     if edge.kind is Kind.UNSEEN and role in beside:
-        targets |= beside[role].beyond.get(edge.group, set())
+        targets |= beside[role].late_of_other_roles.get(edge.group, set())
     if edge.outside is not None and edge.outside.rank is not None:
         targets.add((edge.outside.role, edge.outside.rank))
     return targets
@@ -132,14 +132,14 @@ def _waits(
     for role, case in cases.items():
         for edge in case.edges:
             targets = frozenset(_targets(role, edge, case, beside))
-            beyond = edge.outside if edge.outside and edge.outside.rank is None else None
-            unseen = edge.kind is Kind.UNSEEN and edge.group not in beside[role].beyond
-            if unseen or (beyond and not beyond.through) or targets - living:
+            outsider = edge.outside if edge.outside and edge.outside.rank is None else None
+            unseen = edge.kind is Kind.UNSEEN and edge.group not in beside[role].late_of_other_roles
+            if unseen or (outsider and not outsider.through) or targets - living:
                 targets = out
             for rank in (case.live[place] for place in edge.waiters):
                 me = role, rank.rank
                 waits[me] += [targets] if targets else []
-                if beyond and beyond.through:
+                if outsider and outsider.through:
                     asks[me] = living if rank.stage in OUTSIDE else out
     for me, anybody in asks.items():
         waits[me] = waits[me] or [anybody]

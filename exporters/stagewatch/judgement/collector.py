@@ -312,7 +312,7 @@ def _role(out: Samples, key: tuple[str, str, str], state: State) -> None:
     out.add(SINCE, state.since, *key)
     out.add(GPUS, state.gpus, *key)
     if not verdict.charges and verdict.evidence:
-        awaited = sorted({wait.beyond for wait in verdict.case.outside} - {""})
+        awaited = sorted({wait.outsider for wait in verdict.case.outside} - {""})
         process = awaited[0] if awaited and verdict.evidence == "outsider" else ""
         out.add(UNNAMED, 1, *key, _unnamed(verdict), process)
     if state.paged:

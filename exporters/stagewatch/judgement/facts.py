@@ -60,12 +60,12 @@ class KernelWait:
         return ENDED in self.process
 
     @property
-    def nobody(self) -> bool:
+    def waits_for_nobody(self) -> bool:
         """Whether the rank sleeps, or waits for a process or thread of its own."""
-        return self.rank is None and not self.beyond
+        return self.rank is None and not self.outsider
 
     @property
-    def beyond(self) -> str:
+    def outsider(self) -> str:
         """Whom or what it waits for that is no rank of its job."""
         return self.process or self.address or self.through
 
@@ -164,7 +164,7 @@ class RankFacts:
     """What its communicators have open or had last, if a library below its program says it."""
 
     @property
-    def tells_nothing(self) -> bool:
+    def shows_only_activity(self) -> bool:
         """Whether what it takes and moves alone shows that it goes on."""
         return self.unmarked and not (self.collectives or self.inside)
 
@@ -189,7 +189,9 @@ class RankFacts:
         the process poll, whether its stack stays in a lock or an event of its own."""
         waits, whom = self.kernel_waits, self.stack.whom
         if any(wait.how for wait in waits):
-            return whom != Whom.PROCESS and all(wait.nobody and wait.how for wait in waits)
+            return whom != Whom.PROCESS and all(
+                wait.waits_for_nobody and wait.how for wait in waits
+            )
         return bool(waits) and self.stack.still and whom == Whom.OWN
 
     @property

@@ -40,10 +40,10 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         for place, rank in enumerate(live)
         if rank.rank in others.awaited
     }
-    all_here = others.only and _world_is_complete(live)
-    graph = draw(live, asked, others.whole, others.shared, all_here=all_here)
+    all_here = others.only_role and _world_is_complete(live)
+    graph = draw(live, asked, others.complete, others.shared, all_here=all_here)
     add_waits_below(live, graph)
-    graph.through |= {at for at in asked if live[at].rank in others.through}
+    graph.perhaps_awaited |= {at for at in asked if live[at].rank in others.perhaps_awaited}
     found, holding = _by_collectives(live, graph)
     case = Case(
         live,
@@ -56,8 +56,8 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         unseen=graph.unseen,
         others=others.roles,
         own_world=others.own_world,
-        met=others.met,
-        missed=frozenset(others.missed),
+        partner_hands_over=others.partner_hands_over,
+        awaited_by_all=frozenset(others.awaited_by_all),
         outside=tuple(graph.outside.values()),
         edges=tuple(graph.edges),
     )
@@ -86,7 +86,7 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
         for place, (evidence, group, op) in sorted(found.items())
     )
     named = tuple(one for one in named if one.evidence not in WEAK) or named
-    return replace(case, charges=named, nobody="" if named else _nobody(live, graph))
+    return replace(case, charges=named, unnamed="" if named else _unnamed(live, graph))
 
 
 def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
@@ -121,7 +121,7 @@ def _world_is_complete(live: Sequence[RankFacts]) -> bool:
     )
 
 
-def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
+def _unnamed(live: Sequence[RankFacts], graph: Graph) -> str:
     """What is known where nobody is at fault."""
     if graph.differs or _most_lack(graph.awaited.keys() - graph.waits, live, graph):
         return "mismatch"
@@ -130,7 +130,7 @@ def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
     if graph.outside:
         ranks = all(wait.rank is not None for wait in graph.outside.values())
         return "other_role" if ranks else "outsider"
-    perhaps = graph.through & graph.below.keys() - graph.waits
+    perhaps = graph.perhaps_awaited & graph.below.keys() - graph.waits
     if graph.waits and not (graph.together or perhaps):
         return "cycle"
     calls = bool(live) and all(rank.call for rank in live)
@@ -167,8 +167,8 @@ def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict
         and (
             live[place].overdue
             or (live[place].marks and not patient)
-            or (place in graph.nowhere and _tells_nothing(live[place]))
-            or _shows_nothing(live[place])
+            or (place in graph.nowhere and _unmarked_and_still(live[place]))
+            or _unmarked_and_asked(live[place])
         )
     }
 
@@ -185,14 +185,14 @@ def _held_up_by(
             alike = _charged(_unawaited(live, graph, wait_class), evidence)
             return {at: (evidence, *where) for at, where in chosen.items()} | alike
     chosen = _but_as_waiting(live, graph, holding, tries_again=tries_again)
-    if direct := {at: where for at, where in chosen.items() if at not in graph.through}:
+    if direct := {at: where for at, where in chosen.items() if at not in graph.perhaps_awaited}:
         if not any(group for group, _ in direct.values()):  # of a pipe or a lock that several have
             stuck_in_itself = {a: where for a, where in direct.items() if live[a].stands_alone}
             direct = stuck_in_itself or direct
         if _most_lack(direct, live, graph):
             return {}
         return {at: (graph.below.get(at, "awaited"), *where) for at, where in direct.items()}
-    rest = graph.through - graph.waits - chosen.keys()
+    rest = graph.perhaps_awaited - graph.waits - chosen.keys()
     stuck = not rest and all(live[at].stands_alone for at in chosen)
     named = chosen if len(chosen) == 1 or stuck else {}
     return {at: (graph.below.get(at, "awaited_through"), *where) for at, where in named.items()}
@@ -289,12 +289,12 @@ def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -
     }
 
 
-def _tells_nothing(rank: RankFacts) -> bool:
+def _unmarked_and_still(rank: RankFacts) -> bool:
     """Whether it has made no mark yet, and is still."""
     return rank.progress_age_seconds is None and is_still(rank) and not rank.at_work
 
 
-def _shows_nothing(rank: RankFacts) -> bool:
+def _unmarked_and_asked(rank: RankFacts) -> bool:
     """Whether it has made no mark, takes and moves nothing, and the kernel, when asked, shows that
     it waits for nobody."""
     return rank.progress_age_seconds is None and bool(rank.kernel_waits) and not rank.at_work
@@ -326,7 +326,7 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
     if stopped:
         return _charged(stopped, "odd_one_out")
     stored = [place for place in free if live[place].wait_class is WaitClass.IO]
-    if stored and 2 * others.stored <= others.live:
+    if stored and 2 * others.storage_waiters <= others.live_ranks:
         return _charged(stored, "io_blocked")
     if by_device := _by_device(live, graph):
         return by_device
@@ -366,7 +366,7 @@ def _in_another_stage(live: Sequence[RankFacts], others: Beside) -> set[int]:
     one_stage = None not in stages and len(set(stages)) == 1
     few = _minority([rank.substage for rank in live] if one_stage else stages)
     if "idle" in stages:
-        few |= {place for place, rank in enumerate(live) if rank.rank == others.alone}
+        few |= {place for place, rank in enumerate(live) if rank.rank == others.alone_in_stage}
     return {place for place in few if not live[place].apart_before}
 
 

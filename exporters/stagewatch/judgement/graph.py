@@ -119,7 +119,7 @@ class Graph:
     outside: dict[int, KernelWait] = field(default_factory=dict)
     """They wait for a rank of another role, for a process that is no rank, or for an address, as
     the kernel shows."""
-    through: set[int] = field(default_factory=set)
+    perhaps_awaited: set[int] = field(default_factory=set)
     """They are awaited by way of a process alone that others have asked, or by who is in a
     collective that no program tells of: one of them may be meant."""
     below: dict[int, str] = field(default_factory=dict)
@@ -157,7 +157,7 @@ def draw(
     graph.in_another = _in_another(groups)
     _sends(live, graph)
     _kernel_waits(live, graph)
-    _untold(live, graph)
+    _unrecorded_collectives(live, graph)
     for group in groups:
         for place in sorted(group.one_too_many(graph.waits)):
             graph.mismatched.setdefault(place, group.where)
@@ -243,7 +243,7 @@ def _skips(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
         if 2 * counts[int(middle)] > counts.total() and middle == int(middle):
             usual |= {place: max(middle, usual.get(place, 0)) for place in furthest}
     for group in groups:
-        for place, gap in group.missed.items():
+        for place, gap in group.behind_by.items():
             if place in usual and totals[place] + gap == usual[place]:
                 graph.skipped.setdefault(place, group.where)
 
@@ -259,7 +259,7 @@ def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> N
         usual = {totals[place] for place in group.furthest}
         if len(usual) != 1 or 2 * len(group.furthest) <= len(group.members):
             continue
-        for place, gap in group.missed.items():
+        for place, gap in group.behind_by.items():
             if totals[place] + gap > max(usual):
                 graph.skipped.setdefault(place, group.where)
 
@@ -295,9 +295,9 @@ class Group:
         self.sized = size > 0
         self.size = size or (2 if len(members) == 1 else 0)
         """A group has two members at least; 0: not known."""
-        self.part = self.size > len(members)
+        self.incomplete = self.size > len(members)
         """It has members that are not here."""
-        self.short = self.part and not whole
+        self.short = self.incomplete and not whole
         self._ambiguous = 0 < self.size < len(members)
         """More members than it has: two groups of one name."""
         self.sequence = {
@@ -353,12 +353,12 @@ class Group:
         left_out, in_rooted = self._left_one_out()
         graph.waits |= stuck | in_rooted
         gone_on = self.sequence.keys() - self.inside.keys() if stuck else set()
-        self._tell(graph, Kind.LEFT, stuck, gone_on)
-        self._tell(graph, Kind.UNLIKE, in_rooted, left_out)
+        self._add_edge(graph, Kind.LEFT, stuck, gone_on)
+        self._add_edge(graph, Kind.UNLIKE, in_rooted, left_out)
         together = self._together()
         graph.together |= together
         odd = self._differing(together) | left_out
-        if self._most(self.lagging) and not not_come and self._all_lag():
+        if self._is_most(self.lagging) and not not_come and self._all_lag():
             odd |= self.sequence.keys() - self.behind
         if any(self.inside[place].op == "backward" for place in stuck):
             odd |= self.sequence.keys() - self.inside.keys()
@@ -367,30 +367,32 @@ class Group:
         kinds = (_ops(calls), _elements(calls), self._steps(self._unnamed(together)))
         differs = bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
         graph.differs |= differs
-        self._tell_of_members(graph, not_come)
+        self._add_member_edges(graph, not_come)
         if told := odd - left_out - gone_on:
-            self._tell(graph, Kind.UNLIKE, self.inside.keys() - odd, told)
+            self._add_edge(graph, Kind.UNLIKE, self.inside.keys() - odd, told)
         elif left_out:
-            self._tell(graph, Kind.NOT_COME, self.furthest, self._crowd) if self._crowd else None
+            self._add_edge(
+                graph, Kind.NOT_COME, self.furthest, self._crowd
+            ) if self._crowd else None
         elif differs:
-            self._tell(graph, Kind.DIFFER, *self._sides(together))
+            self._add_edge(graph, Kind.DIFFER, *self._sides(together))
         elif together:
-            self._tell(graph, Kind.TOGETHER, together)
+            self._add_edge(graph, Kind.TOGETHER, together)
 
-    def _tell_of_members(self, graph: Graph, not_come: set[int]) -> None:
+    def _add_member_edges(self, graph: Graph, not_come: set[int]) -> None:
         """Who of those inside waits for which members, and for members that are not here."""
         waits = self._waits(not_come)
         numbers = {self.sequence[place] for place in waits & self.sequence.keys()}
         for number in sorted(numbers, reverse=True)[:_LEVELS]:
             here = {place for place in waits if self.sequence.get(place, self.reached) == number}
             late = {place for place in not_come if self.sequence.get(place, -1) < number}
-            self._tell(graph, Kind.NOT_COME, here, late) if late else None
+            self._add_edge(graph, Kind.NOT_COME, here, late) if late else None
         if self.short:
-            self._tell(graph, Kind.UNSEEN, self.inside)
+            self._add_edge(graph, Kind.UNSEEN, self.inside)
         elif self._ambiguous:
-            self._tell(graph, Kind.AMBIGUOUS, self.inside)
+            self._add_edge(graph, Kind.AMBIGUOUS, self.inside)
 
-    def _tell(
+    def _add_edge(
         self, graph: Graph, kind: Kind, waiters: Iterable[int], targets: Iterable[int] = ()
     ) -> None:
         """Add an edge, unless nobody waits."""
@@ -420,10 +422,10 @@ class Group:
     @property
     def is_crowded(self) -> bool:
         """Whether most of the group are inside."""
-        return self._most(self.inside.keys())
+        return self._is_most(self.inside.keys())
 
     @property
-    def missed(self) -> dict[int, int]:
+    def behind_by(self) -> dict[int, int]:
         """How many collectives each is behind, of those that are in none of the group."""
         reached = self.reached or 0
         return {p: reached - self.sequence[p] for p in sorted(self.behind - self.lagging)}
@@ -432,12 +434,12 @@ class Group:
     def stepped_past(self) -> set[int]:
         """Who has come to a later step than those inside, if these are most of the group, and so
         past what they are inside of."""
-        return self._past if self._most(self.furthest) else set()
+        return self._past if self._is_most(self.furthest) else set()
 
     def one_too_many(self, waits: set[int]) -> set[int]:
         """Those inside, if most of the group have come to a later step without that, and wait for
         somebody there."""
-        return self.furthest if self._most(self._past) and self._past <= waits else set()
+        return self.furthest if self._is_most(self._past) and self._past <= waits else set()
 
     @property
     def _past(self) -> set[int]:
@@ -446,7 +448,7 @@ class Group:
         outside = self.behind - self.lagging
         return {place for place in outside if (self._live[place].step or 0) > last}
 
-    def _most(self, places: Collection[int]) -> bool:
+    def _is_most(self, places: Collection[int]) -> bool:
         return 2 * len(places) > max(self.size, len(self.members))
 
     @property
@@ -503,7 +505,7 @@ class Group:
     def _together(self) -> set[int]:
         counted = {place for place in self.inside if self.sequence.get(place) == self.reached}
         here = counted | (self._younger & self.inside.keys())
-        several = len(here) > 1 or self.part  # the others are of other roles
+        several = len(here) > 1 or self.incomplete  # the others are of other roles
         whole = here == self.members and several and not self.short
         return here if whole and self.reached is not None else set()
 
@@ -579,11 +581,11 @@ def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
     first = {rank.rank: place for place, rank in reversed(list(enumerate(live)))}
     for place, rank in enumerate(live):
         for wait in () if rank.inside else rank.kernel_waits:
-            if wait.nobody:
+            if wait.waits_for_nobody:
                 continue
             graph.waits.add(place)
             if wait.through and wait.role == rank.role and wait.rank in first:
-                graph.through |= {first[wait.rank]} - graph.awaited.keys()
+                graph.perhaps_awaited |= {first[wait.rank]} - graph.awaited.keys()
             mine = wait.rank is not None and wait.role == rank.role and wait.rank in first
             targets = frozenset((first[wait.rank],) if mine and wait.rank is not None else ())
             outside = None if mine else wait
@@ -593,7 +595,7 @@ def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
             graph.edges.append(Edge(waiter, targets, Kind.KERNEL, "", wait.how, None, outside))
 
 
-def _untold(live: Sequence[RankFacts], graph: Graph) -> None:
+def _unrecorded_collectives(live: Sequence[RankFacts], graph: Graph) -> None:
     """Where no program tells of its collectives: a rank whose GPU spins, or whose stack is in a
     call for its peers, is inside of one. It waits for those whose GPU runs no kernel, or whose
     stack is elsewhere."""
@@ -607,7 +609,7 @@ def _untold(live: Sequence[RankFacts], graph: Graph) -> None:
     away = {
         at
         for at, rank in enumerate(live)
-        if at not in calls and (rank.device is Device.IDLE or _is_elsewhere(rank.stack))
+        if at not in calls and (rank.device is Device.IDLE or _is_outside(rank.stack))
     }
     if not (calls and away):
         return
@@ -616,11 +618,11 @@ def _untold(live: Sequence[RankFacts], graph: Graph) -> None:
     for place in away - graph.awaited.keys():
         graph.awaited[place] = "", call
         graph.below[place] = "not_launched"
-        graph.through.add(place)
+        graph.perhaps_awaited.add(place)
     graph.edges.append(Edge(frozenset(calls), frozenset(away), Kind.NOT_LAUNCHED, "", call))
 
 
-def _is_elsewhere(stack: Stack) -> bool:
+def _is_outside(stack: Stack) -> bool:
     """Whether it is known, and shows no wait for a GPU, which may wait for its peers."""
     return bool(stack.group) and stack.whom != Whom.DEVICE
 

@@ -167,7 +167,7 @@ class _Job:
     def _excuse(self, role: str) -> Excuse | None:
         """Why what looks like a stall of the role is none."""
         case = self.cases[role]
-        mine = self._held(role) or self._at_work(case) or _in_long_stage(case.live)
+        mine = self._debugged_or_paused(role) or self._at_work(case) or _in_long_stage(case.live)
         if mine or not case.live:
             return mine
         if role in self.past.suspended or all(
@@ -177,7 +177,7 @@ class _Job:
         lost = any(other.gone or other.lost_with_node for other in self.cases.values())
         if (_idles(case) and not (lost or self._awaits_stuck(case))) or case.may_idle:
             return Excuse("idle")
-        return self._for_others(role)
+        return self._may_await_other_role(role)
 
     def _awaits_stuck(self, case: Case) -> bool:
         """Whether the kernel shows that ranks wait, directly or through others, for one that cannot
@@ -195,7 +195,7 @@ class _Job:
             todo += here
         return False
 
-    def _held(self, role: str) -> Excuse | None:
+    def _debugged_or_paused(self, role: str) -> Excuse | None:
         """A debugger that came before the suspicion, or a pause that was announced."""
         for rank in self.cases[role].live:
             if rank.wait_class is WaitClass.TRACED and role not in self.past.stalled:
@@ -212,7 +212,7 @@ class _Job:
                 return Excuse("computing", rank)
         return None
 
-    def _for_others(self, role: str) -> Excuse | None:
+    def _may_await_other_role(self, role: str) -> Excuse | None:
         """Other roles may wait for a role in a long stage, and a moment longer, unless they are in
         one themselves."""
         live = [
@@ -241,7 +241,7 @@ class _Job:
     def _settle(self, shared: Mapping[str, Beside]) -> None:
         """Take charges back if another role shows stronger evidence, and charge a role as a whole
         if only that explains everybody's wait."""
-        self._note_asked(shared)
+        self._charge_awaited_roles(shared)
         counts = {
             role
             for role, case in self.cases.items()
@@ -251,29 +251,29 @@ class _Job:
         gives_way = self._give_way(counts)
         others_ask = any(one.awaited for one in shared.values())
         for role, case in self.cases.items():
-            beyond = case.nobody == "outsider"  # which is waited for whoever waits for the role
+            beyond = case.unnamed == "outsider"  # which is waited for whoever waits for the role
             if others_ask and self.stuck[role] and not case.charges and not beyond:
                 gives_way.add(role)
         at_fault = {} if counts - gives_way or self._just_left() else self._roles_at_fault()
         for role, case in self.cases.items():
             if role in at_fault:
-                self.cases[role] = replace(case, charges=at_fault[role], nobody="")
+                self.cases[role] = replace(case, charges=at_fault[role], unnamed="")
                 self.as_a_whole.add(role)
             elif role in gives_way or (self.stuck[role] and at_fault):
-                self.cases[role] = replace(case, charges=(), nobody="other_role")
-            elif asked := self._asked_now(role):
+                self.cases[role] = replace(case, charges=(), unnamed="other_role")
+            elif asked := self._postponed_charges(role):
                 rest = tuple(charge for charge in case.charges if charge not in asked)
-                nobody = "" if rest else "asking"
-                self.cases[role] = replace(case, charges=rest, nobody=nobody)
+                unnamed = "" if rest else "asking"
+                self.cases[role] = replace(case, charges=rest, unnamed=unnamed)
         if self._dying():
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
-        self._left_behind()
-        self._alone()
-        if not self._tell_server(shared):
+        self._charge_left_behind()
+        self._charge_only_live_rank()
+        if not self._blame_server(shared):
             self._close_circle(shared)
-            self._tell_outsiders()
+            self._blame_outsiders()
 
-    def _note_asked(self, shared: Mapping[str, Beside]) -> None:
+    def _charge_awaited_roles(self, shared: Mapping[str, Beside]) -> None:
         """Ranks that others visibly wait for, directly or through others, are at fault even if
         their role is not stalled; so are ranks that have never come."""
         for role, case in self.cases.items():
@@ -296,14 +296,14 @@ class _Job:
             for rank in ranks
         )
 
-    def _left_behind(self) -> None:
+    def _charge_left_behind(self) -> None:
         """A rank that its peers have left behind in a stage also holds up the job's other roles:
         they wait for its work, and are not at fault."""
         if not any(self.stuck.values()) or any(case.charges for case in self.cases.values()):
             return
         for role, case in self.cases.items():
             stages = {rank.stage for rank in case.live}
-            if self._unasked(role) or len(stages) == 1:  # which nobody has left
+            if self._kernel_unheard(role) or len(stages) == 1:  # which nobody has left
                 continue
             behind = tuple(
                 Charge(rank, "stage_behind")
@@ -314,7 +314,7 @@ class _Job:
                 self.cases[role] = replace(case, charges=behind)
                 self.as_a_whole.add(role)
 
-    def _alone(self) -> None:
+    def _charge_only_live_rank(self) -> None:
         """If only one rank of the job lives, nobody else can hold it up; nor where all others have
         left the job, and it a collective perhaps, whose end is unknown."""
         live = [(role, rank) for role, case in self.cases.items() for rank in case.live]
@@ -322,13 +322,13 @@ class _Job:
             return
         role, rank = live[0]
         case = self.cases[role]
-        lasts = case.nobody == "missing" and case.sees_all and len(case.absent_long) > 1
+        lasts = case.unnamed == "missing" and case.sees_all and len(case.absent_long) > 1
         lasts = lasts and all(call.op == "unknown" for call in rank.inside.values())
-        nobody = not case.charges and (case.nobody == "group_only" or lasts)
-        if nobody and not (case.gone or self._unasked(role)):
+        held_up_by_none = not case.charges and (case.unnamed == "group_only" or lasts)
+        if held_up_by_none and not (case.gone or self._kernel_unheard(role)):
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
-    def _tell_server(self, shared: Mapping[str, Beside]) -> bool:
+    def _blame_server(self, shared: Mapping[str, Beside]) -> bool:
         """Whether only a process may be at fault: it was asked for an answer, and all waits may
         lead to it alone."""
         if any(case.charges for case in self.cases.values()):
@@ -350,8 +350,8 @@ class _Job:
             asks |= dict.fromkeys(stuck, tuple(wait for waits in asks.values() for wait in waits))
         for role in stuck:
             case, mine = self.cases[role], asks[role]
-            nobody = "outsider" if mine else "other_role"
-            self.cases[role] = replace(case, nobody=nobody, outside=mine or case.outside)
+            unnamed = "outsider" if mine else "other_role"
+            self.cases[role] = replace(case, unnamed=unnamed, outside=mine or case.outside)
         return bool(server)
 
     def _close_circle(self, shared: Mapping[str, Beside]) -> None:
@@ -363,9 +363,9 @@ class _Job:
             return  # whoever has left may be waited for
         for role, charges in late_in_circle(self.cases, shared).items():
             if self.stuck[role]:
-                self.cases[role] = replace(self.cases[role], charges=charges, nobody="")
+                self.cases[role] = replace(self.cases[role], charges=charges, unnamed="")
 
-    def _tell_outsiders(self) -> None:
+    def _blame_outsiders(self) -> None:
         """Decide which roles wait for a process that is not a rank.
 
         Such a process may itself wait for a rank that has died. If nobody is at fault, a role may
@@ -380,16 +380,16 @@ class _Job:
         elif charged:
             spared = self.cases.keys() - firm
         else:
-            firm |= self._tell_in_turn(firm)
+            firm |= self._pass_on_outsiders(firm)
             chosen = {role for role in firm if self.stuck[role]}
             spared = self.cases.keys() - chosen if chosen or len(self.cases) > 1 else set()
         for role, case in self.cases.items():
             if role in chosen:
-                self.cases[role] = replace(case, nobody="outsider", outside=case.firm_outside)
-            elif role in spared and case.nobody == "outsider":
-                self.cases[role] = replace(case, nobody="other_role")
+                self.cases[role] = replace(case, unnamed="outsider", outside=case.firm_outside)
+            elif role in spared and case.unnamed == "outsider":
+                self.cases[role] = replace(case, unnamed="other_role")
 
-    def _tell_in_turn(self, firm: Set[str]) -> set[str]:
+    def _pass_on_outsiders(self, firm: Set[str]) -> set[str]:
         """Who waits for a role that makes no step, as it waits for a process, waits for that;
         returns them.  `firm`: the roles that wait for a process."""
         silence = self._silence()
@@ -416,11 +416,18 @@ class _Job:
         weak = {
             role
             for role, case in self.cases.items()
-            if self.stuck[role] and case.charges and not case.sure and (sure or self._early(role))
+            if self.stuck[role]
+            and case.charges
+            and not case.sure
+            and (sure or self._too_early(role))
         }
-        give = weak | self._awaiting() | self._beside_calls() | self._beside_the_dead(counts)
+        give = weak | self._roles_that_wait() | self._beside_calls() | self._beside_the_dead(counts)
         rest = counts - give
-        unsure = {role for role in rest if self.cases[role].awaits_role or self._asked(role)}
+        unsure = {
+            role
+            for role in rest
+            if self.cases[role].awaits_role or self._awaited_through_only(role)
+        }
         return give | (unsure if len(rest) > 1 else set())
 
     def _beside_the_dead(self, counts: set[str]) -> set[str]:
@@ -437,30 +444,30 @@ class _Job:
             )
         }
 
-    def _asked(self, role: str) -> bool:
+    def _awaited_through_only(self, role: str) -> bool:
         """Whether all charges of the role are of ranks that may owe something to a process."""
         return all(charge.evidence == "awaited_through" for charge in self.cases[role].charges)
 
-    def _asked_now(self, role: str) -> list[Charge]:
+    def _postponed_charges(self, role: str) -> list[Charge]:
         """Charges against ranks of which the kernel may still show that they wait themselves."""
-        if not self._may_tell_more(role):
+        if not self._kernel_may_answer(role):
             return []
         charges = self.cases[role].charges
         early = ("awaited", "waits_unlike")
         return [one for one in charges if one.evidence in early and not one.rank.kernel_waits]
 
-    def _may_tell_more(self, role: str) -> bool:
+    def _kernel_may_answer(self, role: str) -> bool:
         """Whether the kernel is being asked about a role that is stalled."""
         return self.past.asking and self.stuck[role] and self._late(role) < ASKING_SECONDS
 
-    def _unasked(self, role: str) -> bool:
+    def _kernel_unheard(self, role: str) -> bool:
         """Whether the kernel has shown nothing yet of a stalled role."""
         live = self.cases[role].live
         told = any(rank.kernel_waits for rank in live)
         early = self._late(role) < EARLY_SECONDS
         return self.past.asking and self.stuck[role] and not told and early
 
-    def _early(self, role: str) -> bool:
+    def _too_early(self, role: str) -> bool:
         """Whether another role may still show better evidence."""
         several = len(self.roles) > 1 and self._late(role) < EARLY_SECONDS
         return several or self._just_left()
@@ -472,12 +479,12 @@ class _Job:
         others = (_late(self.cases[one].live) for one in self.roles if self.stuck[one])
         return mine or max(others, default=0.0)
 
-    def _awaiting(self) -> set[str]:
+    def _roles_that_wait(self) -> set[str]:
         """Stalled roles whose charged ranks may all wait for another role, if there is a role that
         they may wait for."""
         silence = self._silence()
         holds_others = any(
-            case.stands or case.stays or (case.firm_outside and not case.charges)
+            case.stands_in_loop or case.charged_in_loop or (case.firm_outside and not case.charges)
             if self.stuck[role]
             else case.steps_in_place(silence) or case.never_marked
             for role, case in self.cases.items()
@@ -492,8 +499,10 @@ class _Job:
 
     def _beside_calls(self) -> set[str]:
         """Roles that show nothing, beside one whose ranks all wait for what they have called."""
-        calls = any(case.nobody == "call" and self.stuck[role] for role, case in self.cases.items())
-        return {r for r, case in self.cases.items() if calls and case.nobody == "group_only"}
+        calls = any(
+            case.unnamed == "call" and self.stuck[role] for role, case in self.cases.items()
+        )
+        return {r for r, case in self.cases.items() if calls and case.unnamed == "group_only"}
 
     def _silence(self) -> float:
         """How long ago the last progress of the roles that are stalled was."""
@@ -514,7 +523,9 @@ class _Job:
         another may be at fault."""
         live = {role: case for role, case in self.cases.items() if case.live}
         silence, stuck = self._silence(), self.stuck
-        chosen = {role: "role_differs" for role in live if stuck[role] and live[role].stands_whole}
+        chosen = {
+            role: "role_differs" for role in live if stuck[role] and live[role].stands_as_a_whole
+        }
         chosen |= {r: "livelock" for r in live if not stuck[r] and live[r].retries(silence)}
         others = [role for role in live if role not in chosen]
         if len(chosen) > 1 or self._doubtful(live) or not all(map(self._only_waits, others)):
@@ -548,7 +559,7 @@ class _Job:
         if not case.live:
             evidence = evidence if evidence in ("missing", "node_lost") else "process_gone"
         elif stuck and not evidence:
-            evidence = case.nobody
+            evidence = case.unnamed
         elif not (stuck or evidence == "process_gone" or role in self.as_a_whole):
             evidence = self._raised(role)
         charged = evidence and evidence != "raised"
@@ -579,7 +590,7 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
     missed = any(case.misses for case in cases.values())
     found = {role: _whoever_left(case, missed=_misses_here(cases)) for role, case in absent.items()}
     if all(case.awaits_role or not case.charges for case in cases.values()):
-        missed |= any(case.free for case in cases.values())
+        missed |= any(case.may_wait_unseen for case in cases.values())
     if missed and not any(case.lacks_somebody for case in (*cases.values(), *found.values())):
         for role, case in absent.items():
             died = tuple(Charge(rank, "process_gone") for rank in case.gone)

@@ -42,7 +42,7 @@ def patience_seconds(
     `sure`: whether the job surely hangs.
     """
     case = verdict.case
-    if _boundless(case):
+    if _may_wait_for_ever(case):
         return None
     reasons = [limits.page_seconds, _recovered(case, shown)]
     if case.young or not sure:
@@ -130,7 +130,7 @@ def _is_stuck(charge: Charge, verdicts: Sequence[Verdict]) -> bool:
 
 def _waits(rank: RankFacts) -> bool:
     """Whether a rank is inside a collective, or the kernel shows that it waits for somebody."""
-    return bool(rank.inside) or any(not wait.nobody for wait in rank.kernel_waits)
+    return bool(rank.inside) or any(not wait.waits_for_nobody for wait in rank.kernel_waits)
 
 
 def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
@@ -187,7 +187,7 @@ def _is_busy(rank: RankFacts) -> bool:
     return rank.wait_class in _BUSY and not rank.inside
 
 
-def _boundless(case: Case) -> bool:
+def _may_wait_for_ever(case: Case) -> bool:
     """Whether the role may simply have nothing to do, as a server without requests: it records only
     collectives, no rank waits for a group to be made, and none is missing. It is also unknown what
     ranks without records wait for."""

@@ -29,13 +29,13 @@ class Beside:
     for."""
     by_kernel: set[int] = field(default_factory=set)
     """The latter."""
-    through: set[int] = field(default_factory=set)
+    perhaps_awaited: set[int] = field(default_factory=set)
     """Those of them that others await only through a process."""
-    missed: set[int] = field(default_factory=set)
+    awaited_by_all: set[int] = field(default_factory=set)
     """Ranks of the role that all others of a group wait for, those of other roles included."""
-    whole: set[str] = field(default_factory=set)
+    complete: set[str] = field(default_factory=set)
     """Groups whose members, in all roles, are all inside one collective."""
-    beyond: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
+    late_of_other_roles: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
     """By group of several roles, all of whose members live: the ranks of other roles, by role and
     number, that have not come as far as those inside."""
     shared: set[str] = field(default_factory=set)
@@ -47,16 +47,16 @@ class Beside:
     """The other roles that live."""
     own_world: bool = True
     """Whether its ranks' numbers are of a world of its own, as another role has one of them too."""
-    only: bool = False
+    only_role: bool = False
     """Whether the job has never shown another role."""
-    met: bool = False
+    partner_hands_over: bool = False
     """Whether another role with an overdue rank is in the stage that hands weights over."""
-    alone: int | None = None
+    alone_in_stage: int | None = None
     """The rank of the role that is alone in the job in being in a stage and in no collective, while
     all are overdue."""
-    live: int = 0
+    live_ranks: int = 0
     """Ranks of the job that live."""
-    stored: int = 0
+    storage_waiters: int = 0
     """Those that wait for storage, in roles in which one is overdue."""
 
 
@@ -76,23 +76,27 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
             updating |= {role} if any(rank.stage == HANDS_OVER for rank in live) else set()
             stored += sum(rank.wait_class is WaitClass.IO for rank in live)
             for group in groups_of(live)[0] if len(roles) > 1 else ():
-                if group.part:
+                if group.incomplete:
                     parts[group.name].append((role, live, group))
                 if not group.sized and group.name not in OF_A_ROLE:
                     unsized[group.name].append((role, live, group))
     users = Counter(number for ranks in roles.values() for number in {one.rank for one in ranks})
     for role, one in found.items():
-        one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
-        one.only = len(roles) == 1
-        one.own_world = one.only or any(users[rank.rank] > 1 for rank in roles[role])
-        one.met = bool(updating - {role})
+        one.live_ranks, one.storage_waiters, one.roles = (
+            live_ranks,
+            stored,
+            frozenset(alive - {role}),
+        )
+        one.only_role = len(roles) == 1
+        one.own_world = one.only_role or any(users[rank.rank] > 1 for rank in roles[role])
+        one.partner_hands_over = bool(updating - {role})
     everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
     staying = [
         (role, rank) for role, rank in everybody if rank.stage not in OUTSIDE and not rank.inside
     ]
     if len(staying) == 1 and all(rank.overdue for _, rank in everybody):
         ((role, rank),) = staying
-        found[role].alone = rank.rank
+        found[role].alone_in_stage = rank.rank
     _ask_the_kernel(everybody, found)
     for name, shares in parts.items():
         _meet(name, shares, found)
@@ -116,9 +120,9 @@ def _ask_the_kernel(
                 theirs = found[wait.role]
                 theirs.awaited[wait.rank] = "", wait.how
                 if not wait.through:
-                    theirs.through.discard(wait.rank)
+                    theirs.perhaps_awaited.discard(wait.rank)
                 elif wait.rank not in theirs.by_kernel:
-                    theirs.through.add(wait.rank)
+                    theirs.perhaps_awaited.add(wait.rank)
                 theirs.by_kernel.add(wait.rank)
 
 
@@ -147,11 +151,13 @@ def _meet(name: str, shares: Sequence[Share], found: Mapping[str, Beside]) -> No
     }
     for role, live, group in shares:
         mine = found[role]
-        mine.beyond[name] = {rank for rank in behind if rank[0] != role}
+        mine.late_of_other_roles[name] = {rank for rank in behind if rank[0] != role}
         mine.shared.add(name)
-        mine.whole |= {name} if come == count else set()
+        mine.complete |= {name} if come == count else set()
         late = {live[at].rank for at, sequence in group.sequence.items() if sequence < reached}
         mine.late |= late
         if come == count - 1:
             mine.awaited |= dict.fromkeys(late, where)
-            mine.missed |= late if mine.roles <= {other for other, _, _ in shares} else set()
+            mine.awaited_by_all |= (
+                late if mine.roles <= {other for other, _, _ in shares} else set()
+            )

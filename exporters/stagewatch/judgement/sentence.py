@@ -85,7 +85,7 @@ def _unnamed(case: Case, *, early: bool) -> str:
         "outsider": outsiders(case),
         "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
     }
-    why = told.get(case.nobody) or NOBODY.get(case.nobody, NOBODY["group_only"])
+    why = told.get(case.unnamed) or NOBODY.get(case.unnamed, NOBODY["group_only"])
     why = why.removesuffix(SUSPECT) if early else why
     where = f"; {frames}" if (frames := places(live)) else ""
     return f"{_still(live)}: {doing(live)}; {why}{where}"
@@ -93,7 +93,7 @@ def _unnamed(case: Case, *, early: bool) -> str:
 
 def outsiders(case: Case) -> str:
     """Which processes that are not ranks the role waits for."""
-    awaited = {who: wait.how for wait in case.outside if (who := wait.beyond)}
+    awaited = {who: wait.how for wait in case.outside if (who := wait.outsider)}
     told = [f"{process} in {how}" for process, how in sorted(awaited.items())]
     return f"{'they wait' if len(case.live) > 1 else 'it waits'} for {' and '.join(told[:4])}"
 

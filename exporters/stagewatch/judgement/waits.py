@@ -43,7 +43,7 @@ class Wait:
     group: str = ""
     op: str = ""
     sequence: int | None = None
-    beyond: str = ""
+    outsider: str = ""
     """Whom or what else they wait for, in words; empty if for nothing else."""
     lacks: str = ""
     """As an edge has it."""
@@ -58,9 +58,9 @@ class Wait:
         return self.kind != MAYBE
 
     @property
-    def nobody(self) -> bool:
+    def waits_for_nobody(self) -> bool:
         """Whether they wait for no rank and nothing else that is known."""
-        return not (self.targets or self.beyond)
+        return not (self.targets or self.outsider)
 
 
 def waits_of(verdicts: Sequence[Verdict]) -> list[Wait]:
@@ -111,7 +111,7 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
     size = max((rank.group_sizes.get(edge.group, 0) for rank in live), default=0)
     if others and 0 < size <= here:
         return None
-    return replace(wait, beyond=_unseen(max(size - here, 0), verdict, edge.group))
+    return replace(wait, outsider=_unseen(max(size - here, 0), verdict, edge.group))
 
 
 def _beyond(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
@@ -122,7 +122,7 @@ def _beyond(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
         for one in verdict.case.live
         if (one.role, one.rank) == (seen.role, seen.rank)
     )
-    return replace(wait, targets=other, beyond="" if other else seen.beyond)
+    return replace(wait, targets=other, outsider="" if other else seen.outsider)
 
 
 def _is_late(rank: RankFacts, edge: Edge) -> bool:
@@ -162,18 +162,18 @@ def _message(wait: Wait, verdict: Verdict) -> Wait:
     (rank,) = wait.waiters
     peer = rank.inside[POINT_TO_POINT].peer
     if peer == rank.rank:
-        return replace(wait, beyond="a rank of another role")
+        return replace(wait, outsider="a rank of another role")
     absent = tuple(one for one in _absent(verdict) if one.rank == peer)
     if absent:
         return replace(wait, targets=absent, kind=GONE)
-    return replace(wait, beyond=f"rank {peer}, which is not in sight")
+    return replace(wait, outsider=f"rank {peer}, which is not in sight")
 
 
 def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
     """Ranks that are overdue inside calls, and in nothing that the edges show."""
     told = {key(rank) for wait in seen for rank in wait.waiters}
     return [
-        Wait((rank,), (), CALL, op=rank.call[0], beyond=rank.call[0])
+        Wait((rank,), (), CALL, op=rank.call[0], outsider=rank.call[0])
         for verdict in verdicts
         for rank in verdict.case.live
         if rank.call and rank.overdue and key(rank) not in told
@@ -186,7 +186,7 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
     for wait in waits:
         apart = wait.waiters[0].role if wait.group in OF_A_ROLE else ""
         targets = frozenset(map(key, wait.targets))
-        told = wait.beyond, wait.over, wait.witness
+        told = wait.outsider, wait.over, wait.witness
         what = (wait.kind, wait.group, wait.op, wait.sequence, told, targets, apart)
         by_target.setdefault(what, []).append(wait)
     return [
@@ -197,7 +197,7 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
 
 def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
     """Assumed waits: ranks that stand still although nothing shows that they wait."""
-    waiting = {key(rank) for wait in seen if not wait.nobody for rank in wait.waiters}
+    waiting = {key(rank) for wait in seen if not wait.waits_for_nobody for rank in wait.waiters}
     awaited = {key(rank) for wait in seen for rank in wait.targets}
     charged = [rank for verdict in verdicts for rank in verdict.culprits]
     told = waiting | {key(rank) for rank in charged}

@@ -91,7 +91,7 @@ class _Folding:
     coarseness: int
     """0: who waits for the same ranks; 1: in groups of the same kind; 2: who waits at all."""
     members: dict[Hashable, list[RankFacts]] = field(default_factory=dict, init=False)
-    beyond: dict[Hashable, list[Wait]] = field(default_factory=dict, init=False)
+    outsiders: dict[Hashable, list[Wait]] = field(default_factory=dict, init=False)
     """What else is waited for, with who waits."""
 
     def __post_init__(self) -> None:
@@ -109,9 +109,9 @@ class _Folding:
         for rank in self._ranks():
             self.members.setdefault(self._box_of(rank), []).append(rank)
         for wait in self.waits:
-            if wait.beyond:
-                self.members.setdefault(self._box_beyond(wait), [])
-                self.beyond.setdefault(self._box_beyond(wait), []).append(wait)
+            if wait.outsider:
+                self.members.setdefault(self._box_of_outsider(wait), [])
+                self.outsiders.setdefault(self._box_of_outsider(wait), []).append(wait)
 
     def _ranks(self) -> Iterable[RankFacts]:
         """All that live, and of the others those that are waited for or at fault."""
@@ -137,9 +137,9 @@ class _Folding:
         does = () if waits else (rank.wait_class, rank.stage, rank.overdue)
         return *common, frozenset(waits or ()), frozenset(awaited or ()), does
 
-    def _box_beyond(self, wait: Wait) -> Hashable:
+    def _box_of_outsider(self, wait: Wait) -> Hashable:
         if self.coarseness == 0:
-            return wait.waiters[0].role, wait.beyond
+            return wait.waiters[0].role, wait.outsider
         return wait.waiters[0].role, wait.kind
 
     def picture(self) -> Picture:
@@ -176,13 +176,13 @@ class _Folding:
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The boxes that a wait goes from and to."""
         kinds = [*map(self._box_of, wait.targets)]
-        kinds += [self._box_beyond(wait)] if wait.beyond else []
+        kinds += [self._box_of_outsider(wait)] if wait.outsider else []
         return _places(places, map(self._box_of, wait.waiters)), _places(places, kinds)
 
     def _box(self, kind: Hashable) -> Box:
         ranks = self.members[kind]
         if not ranks:
-            return _outside(self.beyond[kind], charged=bool(self._charges))
+            return _outside(self.outsiders[kind], charged=bool(self._charges))
         first = ranks[0]
         charges = [self._charges[key(rank)] for rank in ranks if key(rank) in self._charges]
         gone = first.wait_class is WaitClass.GONE
@@ -190,7 +190,7 @@ class _Folding:
             look = Look.ROOT
         elif gone:
             look = Look.ABSENT
-        elif any(not wait.nobody and wait.seen for wait in self._waits_of(first)):
+        elif any(not wait.waits_for_nobody and wait.seen for wait in self._waits_of(first)):
             look = Look.WAITS
         else:
             look = Look.STILL if first.overdue else Look.MOVES
@@ -214,7 +214,7 @@ def _outside(waits: Sequence[Wait], *, charged: bool) -> Box:
 
     It is at fault if the kernel shows that ranks wait for it, and no rank is charged.
     """
-    names = list(dict.fromkeys(wait.beyond for wait in waits))
+    names = list(dict.fromkeys(wait.outsider for wait in waits))
     role = waits[0].waiters[0].role
     more = (f"and {len(names) - 1} more",) if names[1:] else ()
     if waits[0].kind == CALL:
@@ -290,4 +290,4 @@ def _span(seconds: Sequence[float]) -> str:
 
 def _inside_with_all(waits: Sequence[Wait]) -> list[str]:
     """What they are in where nobody is missing, one line at most."""
-    return [f"in {label(wait)[0]}: {label(wait)[1]}" for wait in waits if wait.nobody][:1]
+    return [f"in {label(wait)[0]}: {label(wait)[1]}" for wait in waits if wait.waits_for_nobody][:1]
