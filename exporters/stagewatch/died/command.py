@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     logs = [read(file) for file in arguments.file]
     record = judged(logs, _accounting(arguments.job) if arguments.job else [])
     record = {"job": arguments.job, **record}
-    print(json.dumps(record, indent=2) if arguments.json else "\n".join(_told(record)))
+    print(json.dumps(record, indent=2) if arguments.json else "\n".join(_text(record)))
     return 3 if record["class"] == Death.UNKNOWN.value else 0
 
 
@@ -101,7 +101,7 @@ def _as_json(cause: Cause) -> dict[str, object]:
     }
 
 
-def _told(record: dict[str, object]) -> list[str]:
+def _text(record: dict[str, object]) -> list[str]:
     """The record for people."""
     if "line" not in record:
         lines = [str(record["words"])]

@@ -28,21 +28,21 @@ from stagewatch.incidents.files import (
     DIRECTORY,
     Incident,
     IncidentDirectory,
-    Witness,
+    RankEvidence,
     with_evidence,
 )
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
-from stagewatch.incidents.libraries import Asked, Libraries, RayTold, Told
+from stagewatch.incidents.libraries import Answers, FirstAnswers, Libraries, RayWaits
 from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer, shown_by
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import DEFAULT, MIN_SECONDS
-from stagewatch.judgement.paging import in_one_look
+from stagewatch.judgement.paging import marked_early
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
-from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, by_others, standing
+from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, by_others, unmoved
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.servers import Gone, Repeated, Servers
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
@@ -141,7 +141,7 @@ class _Watched:
 
     job_id: str
     ranks: Sequence[Rank]
-    asked: Asked
+    asked: FirstAnswers
     due: float
     """When the next look is, on the monotonic clock."""
     looks: dict[int, list[Take]] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class _Question:
 
     job_id: str
     ranks: Sequence[Rank]
-    ray: RayTold | None = None
+    ray: RayWaits | None = None
     """The answer of Ray."""
     gone: Mapping[RankKey, Gone] = field(default_factory=dict)
     """The servers that its ranks called and that have ended."""
@@ -276,7 +276,7 @@ class IncidentsCollector(Collector):
         facts = list(chain.from_iterable(by_job.values()))
         verdicts = [verdict for verdict in verdicts if verdict.job_id not in known]
         verdicts += judge([fact for fact in (*facts, *left) if fact.job_id in known])
-        verdicts = in_one_look(verdicts, shown_by(ranks))
+        verdicts = marked_early(verdicts, shown_by(ranks))
         verdicts.sort(key=lambda verdict: verdict.job_id)
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
@@ -284,10 +284,10 @@ class IncidentsCollector(Collector):
         for job_id in sorted(suspected, key=lambda job: (job not in stalled, self._looked_at(job))):
             mine = by_job[job_id]
             incident = self._latest.get(job_id)
-            if incident is not None and (standing := incident.standing(mine, now)):
+            if incident is not None and (still := incident.unmoved(mine, now)):
                 hanging.append(job_id)
                 if len(hanging) <= MAX_JOBS:
-                    _show(out, incident, standing, self._machine)
+                    _show(out, incident, still, self._machine)
             if incident is None or not incident.current(mine, now):
                 self._begin([rank for rank in ranks if rank.job_id == job_id], mine, now)
         self._watched = {job: self._watched[job] for job in hanging if job in self._watched}
@@ -380,15 +380,15 @@ class IncidentsCollector(Collector):
     ) -> None:
         watched.add(self._taker.take(watched.ranks))
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
-        nccl = standing(watched.nccl, self._communicators(watched.ranks))
+        nccl = unmoved(watched.nccl, self._communicators(watched.ranks))
         before = self._latest[watched.job_id] if watched.incident else None
-        told = Told() if before else self._libraries.read(watched.asked)
+        told = Answers() if before else self._libraries.read(watched.asked)
         calls = {one.pid: by_others(one.nccl) for one in before.ranks} if before else told.calls
         seen = [
             replace(
                 fact,
                 stack=stacks[key],
-                kernel_waits=before.witness(fact).waits_here if before else (),
+                kernel_waits=before.evidence_of(fact).waits_here if before else (),
                 nccl=(*nccl.get(fact.pid, ()), *calls.get(fact.pid, ())),
             )
             for fact in facts
@@ -398,7 +398,9 @@ class IncidentsCollector(Collector):
         sentences = tuple(printable(sentence(verdict), 1000) for verdict in told_of)
         if before is None:
             witnesses = tuple(
-                Witness(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact), nccl=fact.nccl)
+                RankEvidence(
+                    fact.role, fact.rank, fact.pid, fact.stack, as_json(fact), nccl=fact.nccl
+                )
                 for fact in seen
             )
             libraries = tuple(told.lines)
@@ -426,7 +428,7 @@ class IncidentsCollector(Collector):
         job_id: str,
         ranks: Sequence[Rank],
         facts: Sequence[RankFacts],
-        ray: RayTold | None = None,
+        ray: RayWaits | None = None,
     ) -> None:
         """Begin to look at what ranks wait for; for collectives their programs say it."""
         if self._asked is None:
@@ -500,7 +502,7 @@ def _latest(before: tuple[KernelWait, ...], now: tuple[KernelWait, ...]) -> tupl
 
 def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts], machine: str) -> None:
     for rank in ranks:
-        seen = incident.witness(rank)
+        seen = incident.evidence_of(rank)
         found = seen.stack
         key = rank.job_id, rank.role, rank.rank
         if found.group:

@@ -42,7 +42,7 @@ _GROUP = re.compile(r"[0-9a-f]{8}|")
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class RankEvidence:
     """What is known of one rank of a job that seems to hang."""
 
     role: str
@@ -74,22 +74,22 @@ class Incident:
     """When the stacks were taken, as Unix time."""
     sentences: tuple[str, ...]
     """The verdicts on its roles."""
-    ranks: tuple[Witness, ...]
+    ranks: tuple[RankEvidence, ...]
     libraries: tuple[str, ...] = ()
     """What PyTorch's flight recorder and NCCL's RAS say, one fact a line."""
 
-    def witness(self, rank: RankFacts) -> Witness:
+    def evidence_of(self, rank: RankFacts) -> RankEvidence:
         """What is known of a rank that is still the same process; nothing of any other."""
         wanted = rank.role, rank.rank, rank.pid
         mine = (one for one in self.ranks if (one.role, one.rank, one.pid) == wanted)
-        return next(mine, Witness(*wanted, Stack(), {}))
+        return next(mine, RankEvidence(*wanted, Stack(), {}))
 
     def current(self, ranks: Sequence[RankFacts], now: float) -> bool:
         """Whether the ranks of the job that are overdue have stood still since it was taken."""
         overdue = [rank for rank in ranks if rank.overdue]
-        return bool(overdue) and len(self.standing(overdue, now)) == len(overdue)
+        return bool(overdue) and len(self.unmoved(overdue, now)) == len(overdue)
 
-    def standing(self, ranks: Iterable[RankFacts], now: float) -> list[RankFacts]:
+    def unmoved(self, ranks: Iterable[RankFacts], now: float) -> list[RankFacts]:
         """Those that have not moved since it was taken, as far as they say, if one is overdue: what
         it has of them still holds, whatever others have done.  Marks without a step are no
         move."""
@@ -173,10 +173,10 @@ def with_evidence(
     ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
 ) -> list[RankFacts]:
     """The ranks with their stacks and waits out of incidents that are what they do still."""
-    witnesses: dict[int, Witness] = {}
+    witnesses: dict[int, RankEvidence] = {}
     for incident in incidents:
         mine = [rank for rank in ranks if rank.job_id == incident.job_id]
-        witnesses |= {id(rank): incident.witness(rank) for rank in incident.standing(mine, now)}
+        witnesses |= {id(rank): incident.evidence_of(rank) for rank in incident.unmoved(mine, now)}
 
     def seen(rank: RankFacts) -> RankFacts:
         one = witnesses.get(id(rank))
@@ -187,7 +187,7 @@ def with_evidence(
     return [seen(rank) for rank in ranks]
 
 
-def standing(
+def still_valid(
     ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
 ) -> list[Incident]:
     """Those incidents that still are what the ranks do."""

@@ -57,23 +57,23 @@ _CHILD = Child("stagewatch.incidents.libraries_child")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Answers:
     """What RAS and the flight recorders say: one fact a line, and what each process has open."""
 
     lines: Sequence[str] = ()
     calls: ByProcess = field(default_factory=dict)
 
 
-RayTold = Mapping[int, Sequence[Awaited]]
+RayWaits = Mapping[int, Sequence[Awaited]]
 """By process that runs a task of Ray: whom it waits for; empty if Ray does not say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Told):
+class FirstAnswers(Answers):
     """The answer of RAS, and the ranks whose flight recorder can be read."""
 
     dumps: Sequence[Mapping[str, Any]] = field(default=())
-    ray: RayTold | None = None
+    ray: RayWaits | None = None
     """Of a job that runs in Ray."""
 
 
@@ -96,22 +96,22 @@ class Libraries:
             start_timeout=timeout,
         )
 
-    def ask(self, ranks: Sequence[Rank]) -> Asked:
+    def ask(self, ranks: Sequence[Rank]) -> FirstAnswers:
         """Ask NCCL's RAS through one rank, and each rank's flight recorder for a dump."""
         try:
             targets = self._targets(ranks)
             if not targets:
-                return Asked()
+                return FirstAnswers()
             answer = self._child.ask({"ask": targets, "ras_timeout": self._ras_timeout}, dict)
         except StagewatchError as error:
             log.warning("no facts of PyTorch and NCCL: %s", error)
-            return Asked()
+            return FirstAnswers()
         ray = None
         if any("RAY_JOB_ID" in one["environ"] for one in targets):
             ray = _awaited(answer["waits"])
-        return Asked(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"], ray)
+        return FirstAnswers(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"], ray)
 
-    def read(self, asked: Asked) -> Told:
+    def read(self, asked: FirstAnswers) -> Answers:
         """The answers of both, once the dumps have had time to be written."""
         if not asked.dumps:
             return asked
@@ -123,7 +123,7 @@ class Libraries:
         calls = dict(asked.calls)
         for pid, more in _calls(answer["calls"]).items():
             calls[pid] = calls.get(pid, ()) + more
-        return Told(_lines([*asked.lines, *answer["lines"]]), calls)
+        return Answers(_lines([*asked.lines, *answer["lines"]]), calls)
 
     def rest(self) -> None:
         """End the child until the next question."""
@@ -163,7 +163,7 @@ def _last_mark(rank: Rank) -> float:
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + rank.record.progress
 
 
-def _awaited(told: Sequence[Any]) -> RayTold:
+def _awaited(told: Sequence[Any]) -> RayWaits:
     """Names are those that a program gives."""
     found = {}
     with contextlib.suppress(*BROKEN):

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.incidents.flight_recorder import have
-from stagewatch.incidents.talk import Talk, listeners
+from stagewatch.incidents.talk import TimedConnection, listeners
 from stagewatch.ranks.nccl.layout import IDLE, LAUNCHED, RAS, Communicator
 
 DEADLINE_SECONDS = 2.0
-"""For the whole talk."""
+"""For the whole connection."""
 PORT = 28028
 MAX_CALLS = 512
 MAX_READ_BY_ALL = 1024
@@ -72,18 +72,18 @@ def _reads(targets: Sequence[dict[str, Any]]) -> bool:
 
 
 def _ask(host: str, port: int, timeout: float) -> str:
-    with contextlib.closing(Talk((host, port), timeout)) as talk:
-        talk.send(b"CLIENT PROTOCOL 2\nTIMEOUT 1\nSET FORMAT json\n")
-        while talk.received.count(b"\n") < 3 and talk.receive():
+    with contextlib.closing(TimedConnection((host, port), timeout)) as connection:
+        connection.send(b"CLIENT PROTOCOL 2\nTIMEOUT 1\nSET FORMAT json\n")
+        while connection.received.count(b"\n") < 3 and connection.receive():
             pass
-        *_, formatted = talk.received.split(b"\n")[:3]
+        *_, formatted = connection.received.split(b"\n")[:3]
         if formatted != b"OK":
             raise OSError(0, "it speaks no JSON, as NCCL does from 2.28.7 on")
-        talk.received.clear()
-        talk.send(b"STATUS\n")
-        while talk.receive():
+        connection.received.clear()
+        connection.send(b"STATUS\n")
+        while connection.receive():
             pass
-        return talk.received.decode("utf-8", "replace")
+        return connection.received.decode("utf-8", "replace")
 
 
 def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]:

@@ -13,7 +13,7 @@ MAX_BYTES = 16 << 20
 """Of all answers."""
 
 
-class Talk:
+class TimedConnection:
     """A connection.  Its methods raise `OSError`; its owner closes it."""
 
     def __init__(self, address: tuple[str, int], timeout: float, most: int = MAX_BYTES) -> None:
@@ -54,11 +54,11 @@ def http(
 ) -> bytes:
     """What is answered to `GET /path` with status 200; `more` are lines of the head.  Raises
     `OSError`."""
-    with contextlib.closing(Talk(address, timeout, most)) as talk:
-        talk.send(f"{question} HTTP/1.0\r\nContent-Length: 0\r\n{more}\r\n".encode())
-        while talk.receive():
+    with contextlib.closing(TimedConnection(address, timeout, most)) as connection:
+        connection.send(f"{question} HTTP/1.0\r\nContent-Length: 0\r\n{more}\r\n".encode())
+        while connection.receive():
             pass
-        head, _, body = bytes(talk.received).partition(b"\r\n\r\n")
+        head, _, body = bytes(connection.received).partition(b"\r\n\r\n")
     if (status := head.split()[1:2]) != [b"200"]:
         said = status[0].decode("ascii", "replace")[:3] if status else "nothing"
         raise OSError(0, f"it refuses to answer ({said})")

@@ -53,7 +53,7 @@ def with_children(
     the rank waits for a child, its line is the child's."""
     threads, lines = list(own.threads), []
     for child in children:
-        takes = [_cut(look.get(child.process.pid, Take())) for look in looks]
+        takes = [_without_parent(look.get(child.process.pid, Take())) for look in looks]
         if not takes[-1].threads or users_frame(takes[-1].threads[0][1]) is None:
             continue
         found = stack(*takes)
@@ -70,7 +70,7 @@ def _files(own: Stack) -> list[str]:
     return [f"/{frame.partition('(')[2].rpartition(':')[0]}" for frame in own.threads[0][1]]
 
 
-def _cut(take: Take) -> Take:
+def _without_parent(take: Take) -> Take:
     """Without the frames of the parent, which a forked child still has."""
 
     def inner(frames: Frames) -> Frames:

@@ -40,7 +40,7 @@ from stagewatch.judgement.drawing.svg import svg
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.memory import State
 from stagewatch.judgement.sentence import sentence
-from stagewatch.judgement.wait_words import name, said
+from stagewatch.judgement.wait_words import name, wait_sentence
 from stagewatch.judgement.waits import Wait, key, waits_of
 
 MOST_WAITS = 24
@@ -116,7 +116,7 @@ def text(
     if any(rank.overdue for rank in ranks):
         lines.append("  ! no progress for longer than the stage may take")
     lines += ["", bold("WHO WAITS FOR WHOM", colour)]
-    for line in told(waits, several=len(states) > 1) or [
+    for line in wait_sentences(waits, several=len(states) > 1) or [
         "nothing shows that a rank waits for another"
     ]:
         lines += _paragraph(line, "  ", width)
@@ -153,7 +153,7 @@ def _utc(seconds: float) -> str:
         return f"{seconds:.0f}"
 
 
-def told(waits: Sequence[Wait], *, several: bool) -> list[str]:
+def wait_sentences(waits: Sequence[Wait], *, several: bool) -> list[str]:
     """The waits as sentences; of those that differ in numbers alone the first few."""
     alike: dict[object, list[Wait]] = {}
     for wait in waits:
@@ -163,7 +163,7 @@ def told(waits: Sequence[Wait], *, several: bool) -> list[str]:
     lines = []
     for same in alike.values():
         shown = same if len(same) <= _ALIKE + 1 else same[:_ALIKE]
-        lines += [said(wait, roles=several) for wait in shown]
+        lines += [wait_sentence(wait, roles=several) for wait in shown]
         if len(same) > len(shown):
             lines.append(f"... and {len(same) - len(shown)} more waits like these")
     if len(lines) > MOST_WAITS:

@@ -34,7 +34,7 @@ def rows(ranks: Sequence[RankFacts], charged: Collection[Key]) -> list[tuple[str
         order = sorted(folded, key=lambda one: (key(one[0]) not in charged, -len(one)))
         kept = {key(one[0]) for one in order[:MOST]}
         shown = [one for one in folded if key(one[0]) in kept]
-    lines = aligned(_told([_TITLES, *map(_cells, shown)]), _RIGHT)
+    lines = aligned(_known_columns([_TITLES, *map(_cells, shown)]), _RIGHT)
     marks = [False, *(key(one[0]) in charged for one in shown)]
     told = list(zip(lines, marks, strict=True))
     if len(folded) > len(shown):
@@ -87,11 +87,11 @@ def _cells(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
         _span([rank.progress_age_seconds for rank in ranks]) + ("!" if first.overdue else " "),
         _span([rank.budget_seconds for rank in ranks]),
         how(first),
-        _one_of(within),
+        _in_common(within),
     )
 
 
-def _one_of(texts: set[str]) -> str:
+def _in_common(texts: set[str]) -> str:
     """What all are inside of; of groups that differ by number the kind: `all_reduce * of tp:*`."""
     if len(texts) > 1:
         texts = {re.sub(r"\d+", "*", text) for text in texts}
@@ -124,7 +124,7 @@ def _span(values: Sequence[float | None]) -> str:
     return low if low == high else f"{low} - {high}"
 
 
-def _told(table: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _known_columns(table: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Without the columns that nothing is known of."""
     columns = zip(*table, strict=True)
     return list(zip(*[one for one in columns if set(one[1:]) != {"-"}], strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from stagewatch.judgement.witnesses import said
+from stagewatch.judgement.witnesses import with_value
 from stagewatch.prometheus.api import Series
 
 Ask = Callable[[str], list[Series]]
@@ -81,7 +81,7 @@ def _grown(role: str, beside: str, causes: Sequence[Series]) -> str:
 
 def _clause(series: Series) -> str:
     """The sentence that a series brings along, as a part of a longer one."""
-    text = said(series.labels.get("words", ""), series.value).removesuffix(".")
+    text = with_value(series.labels.get("words", ""), series.value).removesuffix(".")
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 

@@ -102,10 +102,10 @@ def as_json(case: CaseFile, states: Iterable[State] = ()) -> dict[str, Any]:
         "version": VERSION,
         "cluster": case.cluster,
         "job_id": case.job_id,
-        "limits": _limits(case.limits),
-        "moments": [_moment(moment) for moment in case.moments],
+        "limits": _limits_json(case.limits),
+        "moments": [_moment_json(moment) for moment in case.moments],
         "answer": [answer(state) for state in states],
-        **({"truth": _told(case.truth)} if case.truth else {}),
+        **({"truth": _truth_json(case.truth)} if case.truth else {}),
         **({"proposals": list(map(asdict, case.proposals))} if case.proposals else {}),
     }
 
@@ -202,7 +202,7 @@ def _case(content: Any) -> CaseFile:
     return CaseFile(cluster, job_id, moments, replace(DEFAULT, **known), truth, proposals)
 
 
-def _told(truth: Truth) -> dict[str, Any]:
+def _truth_json(truth: Truth) -> dict[str, Any]:
     return asdict(truth) | {
         "expected": [sorted(members) for members in truth.expected],
         "evidence": sorted(truth.evidence),
@@ -251,13 +251,13 @@ def _read_moment(job_id: str, content: Any) -> Moment:
     return Moment(real(content["time"]), ranks, shown)
 
 
-def _limits(limits: Limits) -> dict[str, float]:
+def _limits_json(limits: Limits) -> dict[str, float]:
     """Those that the site has changed."""
     usual = asdict(DEFAULT)
     return {name: value for name in usual if (value := getattr(limits, name)) != usual[name]}
 
 
-def _moment(moment: Moment) -> dict[str, Any]:
+def _moment_json(moment: Moment) -> dict[str, Any]:
     return {
         "time": round(moment.time, 3),
         "shown": {
@@ -267,11 +267,11 @@ def _moment(moment: Moment) -> dict[str, Any]:
             }
             for role, stages in moment.shown.items()
         },
-        "ranks": [_rank(rank) for rank in moment.ranks],
+        "ranks": [_rank_json(rank) for rank in moment.ranks],
     }
 
 
-def _rank(rank: RankFacts) -> dict[str, Any]:
+def _rank_json(rank: RankFacts) -> dict[str, Any]:
     """What is known of a rank, but for what is not."""
     told = {}
     for field in fields(RankFacts):

@@ -37,7 +37,7 @@ class Cases:
     def __init__(self, directory: Path, limits: Limits) -> None:
         self._directory = directory
         self._limits = limits
-        self._told: dict[JobKey, tuple[str, Answer]] = {}
+        self._written: dict[JobKey, tuple[str, Answer]] = {}
         """Moment of the file's name, and the answer that it holds."""
         self._failed = False
 
@@ -53,21 +53,21 @@ class Cases:
             for state in job.states
         )
         answer += tuple((one.node, one.uuid, one.witness) for one in job.proposals)
-        moment, told = self._told.get(key, ("", ()))
+        moment, told = self._written.get(key, ("", ()))
         moment = moment or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.moments[-1].time))
         name = re.sub(r"[^A-Za-z0-9._-]", "_", key[1])[:80]
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
         job.case = self._directory / f"{moment}-{name}-{digest}.json.gz"
         if told == answer:
             return
-        self._told[key] = moment, answer
+        self._written[key] = moment, answer
         data = packed(case_of(key, job, self._limits))
         if len(data) <= MAX_BYTES:
             self._write(job.case, data)
 
-    def rest(self, keys: Collection[JobKey]) -> None:
+    def forget_all_but(self, keys: Collection[JobKey]) -> None:
         """Forget the jobs that are not in trouble any more: the next time is another case."""
-        self._told = {key: one for key, one in self._told.items() if key in keys}
+        self._written = {key: one for key, one in self._written.items() if key in keys}
 
     def _write(self, file: Path, data: bytes) -> None:
         try:

@@ -16,7 +16,7 @@ _Node = Rank | str | tuple[str, int, str]
 """A rank, a process, or an edge by its role and number."""
 MAX_SERVERS = 64
 """With more processes than this, none is looked for."""
-_OUT = ("", -1)
+_SOMEBODY_ELSE = ("", -1)
 """Anybody who is not a live rank of the job."""
 
 
@@ -37,7 +37,7 @@ def late_in_circle(
             size = max(case.live[at].group_sizes.get(edge.group, 0) for at in edge.waiters)
             if edge.group and 2 * len(missing) < (size or len(case.live)):
                 late |= dict.fromkeys(missing, (edge.group, edge.op))
-    away = _away(cases)
+    away = _outside_collectives(cases)
     chosen = {rank: where for rank, where in late.items() if rank in away}
     if len({group for group, _ in chosen.values()}) > 1:
         return {}
@@ -83,12 +83,12 @@ def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> st
     found = [
         name
         for name, works in asked.items()
-        if works and name not in free and waiting <= _led_to(name, waiters)
+        if works and name not in free and waiting <= _all_waiting_for(name, waiters)
     ]
     return found[0] if len(found) == 1 else ""
 
 
-def _led_to(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]:
+def _all_waiting_for(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]:
     """All from whom waits lead to a process."""
     seen: set[_Node] = {name}
     todo: list[_Node] = [name]
@@ -109,7 +109,7 @@ def _targets(role: str, edge: Edge, case: Case, beside: Mapping[str, Beside]) ->
     return targets
 
 
-def _away(cases: Mapping[str, Case]) -> set[Rank]:
+def _outside_collectives(cases: Mapping[str, Case]) -> set[Rank]:
     """The ranks that wait outside of all collectives: through a queue only between two stages."""
     found = set()
     for role, case in cases.items():
@@ -128,7 +128,7 @@ def _waits(
     for all others where nobody is seen to."""
     waits: defaultdict[Rank, list[frozenset[Rank]]] = defaultdict(list)
     asks: dict[Rank, frozenset[Rank]] = {}
-    out = frozenset((_OUT,))
+    out = frozenset((_SOMEBODY_ELSE,))
     for role, case in cases.items():
         for edge in case.edges:
             targets = frozenset(_targets(role, edge, case, beside))
@@ -154,7 +154,7 @@ def _lead_back(waits: Mapping[Rank, list[frozenset[Rank]]], first: Collection[Ra
     awaited: set[Rank] = set()
     while todo:
         rank = todo.pop()
-        if rank == _OUT or not waits.get(rank):
+        if rank == _SOMEBODY_ELSE or not waits.get(rank):
             return False
         for targets in waits[rank]:
             if id(targets) not in followed:  # which many ranks share

@@ -17,7 +17,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.findings import Finding, Findings
 from stagewatch.judgement.cases import CASES, Cases
-from stagewatch.judgement.hardware import Proposal, Seen, proposals, seen
+from stagewatch.judgement.hardware import HardwareFault, Proposal, hardware_faults, proposals
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import Limits
@@ -194,7 +194,7 @@ class JudgeCollector(Collector):
         cases: Cases,
         clock: Callable[[], float] = time.time,
         targets: Callable[[], Sequence[Target]] = tuple,
-        errors: Callable[[float], Sequence[Seen]] = lambda at: (),
+        errors: Callable[[float], Sequence[HardwareFault]] = lambda at: (),
         close: Callable[[], None] = lambda: None,
     ) -> None:
         """`targets`: labels and URL of what the Prometheus scrapes; `errors`: those of hardware as
@@ -228,7 +228,7 @@ class JudgeCollector(Collector):
         for key, job in look.jobs.items():
             if any(state.verdict.stalled or state.verdict.charges for state in job.states):
                 self._cases.keep(key, job)
-        self._cases.rest(look.jobs.keys())
+        self._cases.forget_all_but(look.jobs.keys())
         self._context.latest = look
         findings = _findings(look)
         if any(finding.culprits for finding in findings):
@@ -242,7 +242,7 @@ class JudgeCollector(Collector):
     def _propose(self, look: Look) -> None:
         """Asks for errors of hardware where somebody is at fault, and the judge sees all."""
         charged = any(state.verdict.charges for job in look.jobs.values() for state in job.states)
-        errors: Sequence[Seen] = ()
+        errors: Sequence[HardwareFault] = ()
         if look.blind or not charged:
             return
         with contextlib.suppress(SourceError):  # the verdict stands without
@@ -390,7 +390,7 @@ def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
         Watch(api, context.options),
         Cases(context.options.case_dir, context.options),
         targets=api.targets,
-        errors=lambda at: seen(api, at),
+        errors=lambda at: hardware_faults(api, at),
         close=api.close,
     )
 

@@ -88,7 +88,7 @@ _VANISHED, _VANISHED_SHARE = 3, 0.1
 taken as lost from sight, and not their nodes."""
 
 
-_MANY = {
+_PER_LABEL = {
     "rl_rank_collective_seq": "group",
     "rl_rank_group_size": "group",
     "rl_rank_collective_inside_seconds": "group",
@@ -107,7 +107,7 @@ class Queries(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Departed:
     """A rank that was scraped within the last quarter of an hour, and is not any more."""
 
     seconds: float
@@ -125,7 +125,7 @@ class JobSeries:
     by: defaultdict[str, list[Labelled]] = field(default_factory=lambda: defaultdict(list))
     """Samples by metric."""
     shown: dict[str, dict[str, Shown]] = field(default_factory=dict)
-    left: Mapping[RankKey, Left] = field(default_factory=dict)
+    departed: Mapping[RankKey, Departed] = field(default_factory=dict)
     scraped: dict[RankKey, float] = field(default_factory=dict)
     """When those that have failed were looked at, Unix seconds."""
 
@@ -135,7 +135,7 @@ class JobSeries:
         return UP if self.by[UP] else STILL
 
 
-def _direct(name: str, selector: str) -> str:
+def _sum_of_series(name: str, selector: str) -> str:
     """The same, made of the series themselves, where no rules record it."""
     if name == "p99_seconds":
         buckets = f"rl_progress_gap_seconds_bucket{{{selector}}}"
@@ -163,7 +163,7 @@ def rank_key(labels: Mapping[str, str]) -> RankKey:
         return labels.get("role", ""), labels.get("rank", ""), node
 
 
-def chosen(keys: Collection[JobKey]) -> str:
+def matchers_of(keys: Collection[JobKey]) -> str:
     """Matchers of some jobs; those of several clusters may match more, which the caller drops."""
     clusters, jobs = ({key[at] for key in keys} for at in (0, 1))
     return matchers(cluster=sorted(clusters), job_id=sorted(jobs))
@@ -198,35 +198,37 @@ class Asker:
             return {}
         jobs: dict[JobKey, JobSeries] = {key: JobSeries() for key in keys}
         names = matchers(__name__=METRICS)
-        for one in self._api.query(f"{{{names}, {chosen(keys)}}}", at):
+        for one in self._api.query(f"{{{names}, {matchers_of(keys)}}}", at):
             if (job := jobs.get(job_key(one.labels))) is not None:
                 job.by[one.labels["__name__"]].append((one.labels, one.value))
         self._failures(jobs, at)
         self._sums(jobs, at)
-        fewer = self._fewer(jobs, at)
+        fewer = self._with_fewer_ranks(jobs, at)
         for present in (UP, STILL):
-            left = self._left(present, [key for key in fewer if jobs[key].present == present], at)
+            left = self._departed(
+                present, [key for key in fewer if jobs[key].present == present], at
+            )
             for key, ranks in left.items():
-                jobs[key].left = ranks
+                jobs[key].departed = ranks
         moments = {key: moment(key[1], job, at, self._limits) for key, job in jobs.items()}
         for key in jobs:
-            moments[key] = self._with_before(key, moments[key])
+            moments[key] = self._with_apart_before(key, moments[key])
         self._before = {key: one for key, one in self._before.items() if key in jobs}
         return moments
 
     def _failures(self, jobs: Mapping[JobKey, JobSeries], at: float) -> None:
         """When the first failures were scraped: what a rank has done since is as old as that."""
         if any(job.by[FAILURE] for job in jobs.values()):
-            for one in self._api.query(f"timestamp({FAILURE}{{{chosen(jobs)}}})", at):
+            for one in self._api.query(f"timestamp({FAILURE}{{{matchers_of(jobs)}}})", at):
                 if (job := jobs.get(job_key(one.labels))) is not None:
                     job.scraped[rank_key(one.labels)] = one.value
 
     def _sums(self, jobs: Mapping[JobKey, JobSeries], at: float) -> None:
         """What each role has shown of its stages."""
-        selector = chosen(jobs)
+        selector = matchers_of(jobs)
         found: dict[tuple[JobKey, str, str], dict[str, float]] = defaultdict(dict)
         for name, record in SUMS.items():
-            asked = f"{record}{{{selector}}}" if self._recorded else _direct(name, selector)
+            asked = f"{record}{{{selector}}}" if self._recorded else _sum_of_series(name, selector)
             for one in self._api.query(asked, at):
                 labels = one.labels
                 place = job_key(labels), labels.get("role", ""), labels.get("stage", "")
@@ -236,9 +238,9 @@ class Asker:
             if key in jobs:
                 jobs[key].shown.setdefault(role, {})[stage] = shown_of(values)
 
-    def _fewer(self, jobs: Mapping[JobKey, JobSeries], at: float) -> list[JobKey]:
+    def _with_fewer_ranks(self, jobs: Mapping[JobKey, JobSeries], at: float) -> list[JobKey]:
         """The jobs with fewer live ranks than within the last quarter of an hour."""
-        record = f"job:rl_ranks_live:count{{{chosen(jobs)}}}"
+        record = f"job:rl_ranks_live:count{{{matchers_of(jobs)}}}"
         most = f"max_over_time({record}[{REMEMBERED_SECONDS:.0f}s])"
         if not self._recorded:
             return list(jobs)
@@ -246,14 +248,14 @@ class Asker:
         uncounted = {key for key, job in jobs.items() if job.present == STILL}
         return sorted({job_key(one.labels) for one in fewer} & jobs.keys() | uncounted)
 
-    def _left(
+    def _departed(
         self, present: str, keys: Collection[JobKey], at: float
-    ) -> dict[JobKey, dict[RankKey, Left]]:
+    ) -> dict[JobKey, dict[RankKey, Departed]]:
         """Who was scraped lately and is not any more, by job; all that are have the metric
         `present`."""
         if not keys:
             return {}
-        selector, window = chosen(keys), f"{REMEMBERED_SECONDS:.0f}s"
+        selector, window = matchers_of(keys), f"{REMEMBERED_SECONDS:.0f}s"
         last = self._api.query(
             f"max_over_time(timestamp({present}{{{selector}}} {'== 1' * (present == UP)})"
             f"[{window}:{_SCRAPES}])"
@@ -268,14 +270,14 @@ class Asker:
         }
         answers, vanished = self._agents(at)
         self.blind |= bool(vanished)
-        found: dict[JobKey, dict[RankKey, Left]] = defaultdict(dict)
+        found: dict[JobKey, dict[RankKey, Departed]] = defaultdict(dict)
         for one in last:
             key, rank = job_key(one.labels), rank_key(one.labels)
             info = infos.get((key, rank), {})
             place = key[0], rank[2]
             if place in vanished:
                 continue
-            found[key][rank] = Left(
+            found[key][rank] = Departed(
                 max(0.0, at - one.value),
                 _whole(info.get("pid", "")) or 0,
                 _whole(info.get("world_size", "")),
@@ -287,16 +289,16 @@ class Asker:
         """Cluster and node of each agent that answers; and of those that are asked no more, if they
         are too many to be lost nodes."""
         now = self._api.query('up{job="stagewatch"}', at)
-        asked = {_place(one.labels) for one in now}
+        asked = {_agent_key(one.labels) for one in now}
         before = {
-            _place(one.labels)
+            _agent_key(one.labels)
             for one in self._api.query('last_over_time(up{job="stagewatch"}[15m])', at)
         }
         gone = before - asked
         many = len(gone) >= _VANISHED and len(gone) > _VANISHED_SHARE * len(before)
-        return {_place(one.labels) for one in now if one.value}, gone if many else set()
+        return {_agent_key(one.labels) for one in now if one.value}, gone if many else set()
 
-    def _with_before(self, key: JobKey, now: Moment) -> Moment:
+    def _with_apart_before(self, key: JobKey, now: Moment) -> Moment:
         """With who stood apart before the first of its ranks was overdue."""
         late = [rank.late_seconds for rank in now.ranks if rank.late_seconds is not None]
         if not late:
@@ -320,7 +322,7 @@ class Asker:
             stages = {
                 rank_key(one.labels): (one.labels.get("stage", ""), one.labels.get("substage", ""))
                 for one in self._api.query(
-                    f"rl_rank_stage_open_seconds{{{chosen([key])}}}", began - seconds
+                    f"rl_rank_stage_open_seconds{{{matchers_of([key])}}}", began - seconds
                 )
             }
             apart += [_apart(stages)] if stages else []
@@ -336,7 +338,7 @@ def _apart(stages: Mapping[RankKey, tuple[str, str]]) -> set[RankKey]:
     return {place for place, where in stages.items() if where != most[place[0]]}
 
 
-def _place(labels: Mapping[str, str]) -> JobKey:
+def _agent_key(labels: Mapping[str, str]) -> JobKey:
     return labels.get("cluster", ""), labels.get("node") or labels.get("instance", "")
 
 
@@ -366,7 +368,7 @@ def moment(job_id: str, job: JobSeries, at: float, limits: Limits = DEFAULT) -> 
     roles: dict[str, _Role] = {}
     ranks = []
     for key in sorted(
-        {*tables.present, *job.left}, key=lambda key: (key[0], _number(key[1]), key[2])
+        {*tables.present, *job.departed}, key=lambda key: (key[0], _number(key[1]), key[2])
     ):
         if key[1].isdecimal():
             role = roles.get(key[0])
@@ -416,7 +418,12 @@ class _Tables:
 
     def __init__(self, job: JobSeries) -> None:
         self._job = job
-        several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
+        several = {
+            "rl_rank_wait_class",
+            "rl_rank_waits_for",
+            "rl_rank_connection_info",
+            *_PER_LABEL,
+        }
         several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info", _HEARD}
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.present = self._one[job.present]
@@ -425,7 +432,9 @@ class _Tables:
         self._unmarked = not job.by[AGE]
         """No rank of the job has made a mark."""
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
-        self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
+        self._per_label = {
+            name: _by_rank_and(label, job.by[name]) for name, label in _PER_LABEL.items()
+        }
         self._heard = _by_rank(
             (labels, -age) for labels, age in job.by[_HEARD] if labels.get("side") == "client"
         )
@@ -448,7 +457,7 @@ class _Tables:
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
         """What is known of one rank."""
-        left = self._job.left.get(key)
+        left = self._job.departed.get(key)
         here = key in self.present
         gone = not self.lives(key)
         info = self._labels("rl_rank_info", key)
@@ -522,18 +531,18 @@ class _Tables:
         return found[0] if found else {}
 
     def _counts(self, name: str, key: RankKey) -> dict[str, int]:
-        counts = self._many[name].get(key)
+        counts = self._per_label[name].get(key)
         return {label: int(value) for label, (_, value) in counts.items()} if counts else {}
 
     def _calls(self, key: RankKey) -> dict[str, float]:
-        calls = self._many["rl_call_oldest_seconds"].get(key)
+        calls = self._per_label["rl_call_oldest_seconds"].get(key)
         return {name: seconds for name, (_, seconds) in calls.items()} if calls else {}
 
     def _inside(self, key: RankKey) -> dict[str, Inside]:
-        calls = self._many["rl_rank_collective_inside_seconds"].get(key)
+        calls = self._per_label["rl_rank_collective_inside_seconds"].get(key)
         if not calls:
             return {}
-        elements = self._many["rl_rank_collective_elements"].get(key, {})
+        elements = self._per_label["rl_rank_collective_elements"].get(key, {})
         return {
             group: Inside(
                 labels.get("op", "unknown"),

@@ -28,7 +28,7 @@ for longer explains nothing."""
 LOST_SECONDS = 300.0
 """How long a node must not answer, as Slurm waits (SlurmdTimeout): a virtual machine that moves to
 another host comes back."""
-LASTS_SECONDS = 3600.0
+VALID_SECONDS = 3600.0
 """How long after the verdict it may be acted on."""
 MOST_NODES = 2
 """An error that more nodes show at once, which is of no one GPU, is a switch's, a server's or a
@@ -76,7 +76,7 @@ WITNESSES: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class HardwareFault:
     """An error of hardware."""
 
     cluster: str
@@ -130,7 +130,7 @@ class Proposal:
         return WITNESSES[self.witness].component
 
 
-def seen(api: Queries, at: float) -> list[Seen]:
+def hardware_faults(api: Queries, at: float) -> list[HardwareFault]:
     """The errors of hardware in the alerts of the whole cluster. Raises `SourceError`.
 
     Each has its time: an alert since when its condition has held, an XID when it was last seen.
@@ -141,17 +141,19 @@ def seen(api: Queries, at: float) -> list[Seen]:
         f"ALERTS_FOR_STATE{{{names}}} and ignoring (alertstate) {firing} or label_replace("
         f'gpu_xid_last_timestamp_seconds{{severity="critical"}}, "alertname", "{XID}", "", "")'
     )
-    return [_seen(one) for one in api.query(asked, at)]
+    return [_fault_of(one) for one in api.query(asked, at)]
 
 
-def _seen(one: Series) -> Seen:
+def _fault_of(one: Series) -> HardwareFault:
     alert, get = one.labels["alertname"], one.labels.get
     node = get("node") or get("instance", "")
-    return Seen(get("cluster", ""), node, alert, get("uuid", ""), one.value, get("xid", ""))
+    return HardwareFault(
+        get("cluster", ""), node, alert, get("uuid", ""), one.value, get("xid", "")
+    )
 
 
 def proposals(
-    key: JobKey, states: Sequence[State], errors: Sequence[Seen], at: float
+    key: JobKey, states: Sequence[State], errors: Sequence[HardwareFault], at: float
 ) -> tuple[Proposal, ...]:
     """What is proposed for a job that was judged at a Unix time, the plainest witness of each."""
     found = []
@@ -174,27 +176,31 @@ def _silent_seconds(state: State, charge: Charge) -> float:
     return 0.0
 
 
-def _witness(cluster: str, charge: Charge, errors: Sequence[Seen], since: float) -> Seen | None:
+def _witness(
+    cluster: str, charge: Charge, errors: Sequence[HardwareFault], since: float
+) -> HardwareFault | None:
     rank = charge.rank
     if charge.evidence == "node_lost":
         lasts = (rank.left_seconds or 0.0) >= LOST_SECONDS
-        return Seen(cluster, rank.node, LOST_NODE, "", since) if lasts else None
+        return HardwareFault(cluster, rank.node, LOST_NODE, "", since) if lasts else None
     if charge.evidence == "device_lost":
-        return Seen(cluster, rank.node, LOST_GPU, rank.gpu, since)
+        return HardwareFault(cluster, rank.node, LOST_GPU, rank.gpu, since)
     new = [one for one in errors if one.cluster == cluster and one.time >= since - BEFORE_SECONDS]
     mine = [one for one in new if one.node == rank.node and _is_of(one, rank.gpu, new)]
     order = list(WITNESSES)
     return min(mine, key=lambda one: (order.index(one.alert), -one.time), default=None)
 
 
-def _is_of(one: Seen, uuid: str, errors: Sequence[Seen]) -> bool:
+def _is_of(one: HardwareFault, uuid: str, errors: Sequence[HardwareFault]) -> bool:
     """Whether it is of that GPU; or of its node, and of few others."""
     if WITNESSES[one.alert].component == "GPU":
         return bool(uuid) and uuid == one.uuid
     return len({other.node for other in errors if other.alert == one.alert}) <= MOST_NODES
 
 
-def _proposal(key: JobKey, charge: Charge, witness: Seen, since: float, at: float) -> Proposal:
+def _proposal(
+    key: JobKey, charge: Charge, witness: HardwareFault, since: float, at: float
+) -> Proposal:
     rank = charge.rank
     why = f"{witness.words}; rank {rank.rank} of job {key[1]} {meaning(charge, several=False)}"
     return Proposal(
@@ -211,7 +217,7 @@ def _proposal(key: JobKey, charge: Charge, witness: Seen, since: float, at: floa
         why=printable(why, _LONGEST),
         since=since,
         time=at,
-        until=at + LASTS_SECONDS,
+        until=at + VALID_SECONDS,
     )
 
 

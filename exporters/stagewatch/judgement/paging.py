@@ -64,7 +64,7 @@ def silent_seconds(verdict: Verdict) -> float | None:
     return min((age for age in ages if age is not None), default=None)
 
 
-def in_one_look(
+def marked_early(
     verdicts: Sequence[Verdict],
     shown: Mapping[tuple[str, str], Stages],
     limits: Limits = DEFAULT,

@@ -81,7 +81,7 @@ class Rank(NamedTuple):
     rank: str
 
     @property
-    def of(self) -> Role:
+    def role_key(self) -> Role:
         """Its role."""
         return Role(self.cluster, self.job_id, self.role)
 
@@ -279,7 +279,7 @@ class Past:
         by_role: defaultdict[Role, dict[Rank, float]] = defaultdict(dict)
         for rank, cost in costs.items():
             self.stood_out.setdefault(rank, []).append(at)
-            by_role[rank.of][rank] = cost
+            by_role[rank.role_key][rank] = cost
         for role, ranks in by_role.items():
             one = Standing(at, frozenset(ranks), max(ranks.values()))
             self.standings.setdefault(role, []).append(one)
@@ -303,7 +303,7 @@ class Past:
 
     def slow_roles(self) -> set[Role]:
         """Roles that have had a slow rank within five minutes."""
-        return {rank.of for rank in self.since}
+        return {rank.role_key for rank in self.since}
 
     def take_turns(self, turns: Mapping[Role, Turn], at: float) -> None:
         """Note in which roles another rank is slow each step."""

@@ -48,7 +48,7 @@ WITNESS_SECONDS = 60.0
 """How old what stands beside a slow rank may be: it is asked over many series of its job."""
 TURN_SECONDS = 30.0
 """From one look at single steps to the next."""
-MOST_TOLD = 200
+MAX_WITNESSED = 200
 """The most slow ranks whose witnesses are queried; those that cost the most."""
 MEANS_SECONDS = 60.0
 """From one look at the means of ten minutes to the next: Prometheus reads forty windows of each
@@ -78,7 +78,7 @@ MOMENTS = f"sum by ({ROLE}, moment) (rl_step_moments)"
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ShownWitness:
     """A witness of a slow rank."""
 
     witness: str
@@ -98,7 +98,7 @@ class SlowRank:
     cost: float | None
     """The share of its time that the job loses."""
     seconds_per_step: float | None = None
-    beside: tuple[Beside, ...] = ()
+    witnesses: tuple[ShownWitness, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class SlowWatch:
         """Excess of ten minutes."""
         self._turned = 0.0
         self._witnessed = 0.0
-        self._beside: dict[Rank, tuple[Beside, ...]] = {}
+        self._shown_witnesses: dict[Rank, tuple[ShownWitness, ...]] = {}
 
     def look(self, now: float) -> SlowLook:
         """Who is slow as of a Unix time.  Looks that were missed, or made by another process, are
@@ -201,8 +201,8 @@ class SlowWatch:
                 excess_lasting=means.get(rank),
                 deviation=deviation.get(rank, 0.0),
                 windows=windows.get(rank, 0.0),
-                role_steps=steps.get(rank.of),
-                role_steps_lasting=lasting_steps.get(rank.of),
+                role_steps=steps.get(rank.role_key),
+                role_steps_lasting=lasting_steps.get(rank.role_key),
             )
             for rank in some & peers.keys()
         }
@@ -230,7 +230,7 @@ class SlowWatch:
                 self._by_rank(one(selector), at) for one in (step_count, step_mean, step_variance)
             )
             for rank in count.keys() & own.keys() & varies.keys() & set(ranks):
-                group = rank.of, peers[rank]
+                group = rank.role_key, peers[rank]
                 found[rank] = Steps(
                     *(count[rank], own[rank], varies[rank]),
                     *(mean.get(group, 0.0), variance.get(group, 0.0)),
@@ -253,9 +253,11 @@ class SlowWatch:
             pace |= self._by_role(steps, at)
         found = {}
         for rank, excess in slow.items():
-            median = medians.get((rank.of, peers[rank]))
+            median = medians.get((rank.role_key, peers[rank]))
             cost = None if median is None else excess * median
-            per_step = None if cost is None or rank.of not in pace else cost / pace[rank.of]
+            per_step = (
+                None if cost is None or rank.role_key not in pace else cost / pace[rank.role_key]
+            )
             found[rank] = SlowRank(1 + excess, self._past.since[rank][0], cost, per_step)
         return found
 
@@ -312,14 +314,19 @@ class SlowWatch:
 
     def _with_witnesses(self, slow: Mapping[Rank, SlowRank], now: float) -> dict[Rank, SlowRank]:
         old = now - self._witnessed > WITNESS_SECONDS - WINDOW_SECONDS / 2
-        if slow and (old or not slow.keys() <= self._beside.keys()):
-            dear = sorted(slow, key=lambda rank: (-(slow[rank].cost or 0.0), rank))[:MOST_TOLD]
-            self._beside = dict.fromkeys(slow, ()) | self._witnesses(dear, now)
+        if slow and (old or not slow.keys() <= self._shown_witnesses.keys()):
+            dear = sorted(slow, key=lambda rank: (-(slow[rank].cost or 0.0), rank))[:MAX_WITNESSED]
+            self._shown_witnesses = dict.fromkeys(slow, ()) | self._witnesses(dear, now)
             self._witnessed = now
-        return {rank: replace(one, beside=self._beside.get(rank, ())) for rank, one in slow.items()}
+        return {
+            rank: replace(one, witnesses=self._shown_witnesses.get(rank, ()))
+            for rank, one in slow.items()
+        }
 
-    def _witnesses(self, ranks: Collection[Rank], at: float) -> dict[Rank, tuple[Beside, ...]]:
-        found: dict[Rank, tuple[Beside, ...]] = {}
+    def _witnesses(
+        self, ranks: Collection[Rank], at: float
+    ) -> dict[Rank, tuple[ShownWitness, ...]]:
+        found: dict[Rank, tuple[ShownWitness, ...]] = {}
         (selector,) = _selectors(ranks)
         for witness in WITNESSES:
             asked = witness.expression.replace("RANKS", selector).replace("JOBS", _jobs(ranks))
@@ -332,7 +339,7 @@ class SlowWatch:
                 lacks = witness.beside and witness.beside not in {each.witness for each in before}
                 if rank in ranks and witness.tells(one.value) and not lacks:
                     words = witness.sentence(reason)
-                    found[rank] = (*before, Beside(witness.name, reason, words, one.value))
+                    found[rank] = (*before, ShownWitness(witness.name, reason, words, one.value))
         return found
 
     # ---- Answers by key -------------------------------------------------------------------------

@@ -140,8 +140,8 @@ def _rank(out: Samples, rank: Rank, one: SlowRank) -> None:
     out.add(SINCE, one.since, *rank)
     out.add(COST, one.cost, *rank)
     out.add(PER_STEP, one.seconds_per_step, *rank)
-    for beside in one.beside:
-        out.add(WITNESS, beside.value, *rank, beside.witness, beside.reason, beside.words)
+    for witness in one.witnesses:
+        out.add(WITNESS, witness.value, *rank, witness.witness, witness.reason, witness.words)
 
 
 def _build(options: NoOptions, context: JudgeContext) -> SlowCollector:

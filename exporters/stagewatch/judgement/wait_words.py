@@ -66,7 +66,7 @@ def inside(rank: RankFacts) -> str:
     )
 
 
-def said(wait: Wait, *, roles: bool) -> str:
+def wait_sentence(wait: Wait, *, roles: bool) -> str:
     """A wait as a sentence.  `roles`: the job has several, so that ranks need their role."""
     tell = _SAID[Kind.UNSEEN.value] if wait.outsider and wait.kind != CALL else _SAID[wait.kind]
     return tell(wait, whom(wait.waiters, roles=roles), whom(wait.targets, roles=roles))

@@ -69,13 +69,13 @@ def waits_of(verdicts: Sequence[Verdict]) -> list[Wait]:
         wait
         for verdict in verdicts
         for edge in verdict.case.edges
-        if (wait := _met(verdict, edge, verdicts)) is not None
+        if (wait := _wait_of_edge(verdict, edge, verdicts)) is not None
     ]
     found = _merged([*seen, *_calls(verdicts, seen)])
     return found + _assumed(verdicts, found)
 
 
-def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | None:
+def _wait_of_edge(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | None:
     """An edge of a role, with those that it leads to outside of the living of this role; `None`
     where nobody is waited for: all members have come, of other roles, too."""
     live = verdict.case.live
@@ -93,7 +93,7 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
     if edge.group == POINT_TO_POINT:
         return _message(wait, verdict)
     if edge.kind is Kind.KERNEL:
-        return _beyond(wait, edge.outside, verdicts) if edge.outside else wait
+        return _wait_for_outsider(wait, edge.outside, verdicts) if edge.outside else wait
     if edge.kind is not Kind.UNSEEN:
         return wait
     others = [one for one in verdicts if one is not verdict and edge.group not in OF_A_ROLE]
@@ -111,10 +111,10 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
     size = max((rank.group_sizes.get(edge.group, 0) for rank in live), default=0)
     if others and 0 < size <= here:
         return None
-    return replace(wait, outsider=_unseen(max(size - here, 0), verdict, edge.group))
+    return replace(wait, outsider=_unseen_members(max(size - here, 0), verdict, edge.group))
 
 
-def _beyond(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
+def _wait_for_outsider(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
     """A wait for somebody or something outside of the role, as the kernel shows it."""
     other = tuple(
         one
@@ -144,7 +144,7 @@ def _charged_absent(verdicts: Iterable[Verdict]) -> tuple[RankFacts, ...]:
     return tuple(rank for rank in charged if rank.wait_class is WaitClass.GONE)
 
 
-def _unseen(count: int, verdict: Verdict, group: str) -> str:
+def _unseen_members(count: int, verdict: Verdict, group: str) -> str:
     numbers, absent = verdict.case.absent_numbers(8) if group in OF_A_ROLE else ([], 0)
     which = ", ".join(map(str, numbers)) + (", ..." if absent > 8 else "")
     if count == 0:

@@ -15,8 +15,8 @@ from stagewatch.judgement.from_prometheus import (
     Asker,
     JobKey,
     Queries,
-    chosen,
     job_key,
+    matchers_of,
     rank_key,
     shown_of,
 )
@@ -164,7 +164,7 @@ class Watch:
         """The jobs with a rank that is overdue, dead, stopped, held, or has announced a pause, and
         those without marks that stand still, and lack ranks or keep no records. The judge asks
         nothing more about other jobs."""
-        of = chosen(among) if among else ""
+        of = matchers_of(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
             f"count by (cluster, job_id) (rl_rank_gone{{{of}}}){lives} or count by (cluster,"
@@ -206,7 +206,7 @@ class Watch:
         if not standing:
             return long
         here = {job_key(one.labels): one.value for one in standing}
-        worlds = f"group by (cluster, job_id, world_size) (rl_rank_info{{{chosen(here)}}})"
+        worlds = f"group by (cluster, job_id, world_size) (rl_rank_info{{{matchers_of(here)}}})"
         sizes = [
             (job_key(one.labels), one.labels.get("world_size", ""))
             for one in self._api.query(worlds, at)
@@ -227,7 +227,7 @@ class Watch:
         names = matchers(__name__=("rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds"))
         stages: dict[tuple[JobKey, tuple[str, str, str]], str] = {}
         ages = []
-        for one in self._api.query(f"{{{names}, {chosen(keys)}}}", at):
+        for one in self._api.query(f"{{{names}, {matchers_of(keys)}}}", at):
             place = job_key(one.labels), rank_key(one.labels)
             if one.labels["__name__"] == "rl_rank_stage_open_seconds":
                 stages[place] = one.labels.get("stage", "idle")

@@ -42,7 +42,7 @@ class Witness:
         return self.words.replace("REASON", reason.replace("_", " "))
 
 
-def said(words: str, value: float) -> str:
+def with_value(words: str, value: float) -> str:
     """The sentence with its number, as the alert has it."""
     share = f"{100 * float(f'{value:.2g}'):.4g}%"
     return _NUMBER.sub(lambda form: f"{value:{form[1]}}" if form[1] else share, words, count=1)

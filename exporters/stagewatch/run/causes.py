@@ -46,7 +46,7 @@ def of_rank(
         return Cause(
             Kind.LEFT if means.kind is Kind.STATUS else means.kind,
             failure.time,
-            name(record),
+            rank_name(record),
             what,
             means.death,
             means.sure,
@@ -56,7 +56,7 @@ def of_rank(
     if record.life is Life.CLOSED:
         # Its peers may notice before its process has ended.
         time = record.closed_at + offset if record.closed_at else missed_at
-        whom = f"{name(record)} (pid {record.pid})"
+        whom = f"{rank_name(record)} (pid {record.pid})"
         what = ended(ending.status) if ending and ending.status else "it ended well"
         return Cause(Kind.LEFT, time, whom, what, rank=record.rank)
     if record.life is not Life.GONE:
@@ -68,7 +68,7 @@ def of_rank(
     return Cause(
         Kind.ASKED if number in ASKED_TO_END else Kind.OWN,
         ending.time if ending else missed_at,
-        f"{name(record)} (pid {record.pid})",
+        f"{rank_name(record)} (pid {record.pid})",
         f"{ended(ending.status if ending else None)}{stage}{step}",
         *_death(number),
         record.rank,
@@ -135,7 +135,7 @@ def standing(record: RankRecord, offset: float) -> Failure | None:
     return None
 
 
-def name(record: RankRecord) -> str:
+def rank_name(record: RankRecord) -> str:
     """`rank 3`, `rank 0 of rollout`."""
     role = "" if record.role == "train" else f" of {record.role}"
     return f"rank {record.rank}{role}"

@@ -26,7 +26,7 @@ from stagewatch.inspect.evidence import gather
 from stagewatch.inspect.processes import lines
 from stagewatch.judgement.from_node import observe, shown_by
 from stagewatch.judgement.judge import judge
-from stagewatch.judgement.paging import in_one_look
+from stagewatch.judgement.paging import marked_early
 from stagewatch.judgement.sentence import sentence
 from stagewatch.kernel_log.reader import KERNEL_LOG, Kmsg
 from stagewatch.ranks.directory import RankDirectory, records_of_node
@@ -160,7 +160,7 @@ class Ranks:
             self._note_moving()
             self._judge()
         if still and still.since != self._still_since and not self._accounted_for():
-            self._ask(partial(self._look_at, still, tuple(processes)))
+            self._run_in_thread(partial(self._look_at, still, tuple(processes)))
 
     def close(self) -> None:
         """Close the records, unless somebody still reads them: then our own end does."""
@@ -190,7 +190,7 @@ class Ranks:
             hang = hang or self._excused
         if hang and hang.early and at is None and cause and cause.kind < Kind.WAITED:
             hang = None  # which has nothing to do with it
-        over = f"ended after {took}{_by(status)}"
+        over = f"ended after {took}{_by_signal(status)}"
         end = f"the command {over}"
         if at is not None:
             step = _step(self._last.values())
@@ -274,7 +274,7 @@ class Ranks:
     def _of_processes(self, end: str, status: int) -> str:
         """The story of a command without any record."""
         seen = self._endings.seen() if status else []
-        endings = _told(one for one in seen if one.status and one.pid != self._command)
+        endings = _ending_lines(one for one in seen if one.status and one.pid != self._command)
         return "\n  ".join([f"no rank kept a record; {end}", *endings])
 
     def _keys(self) -> set[Key]:
@@ -301,8 +301,8 @@ class Ranks:
 
     def _followed(self, first: Cause, status: int) -> str:
         """What became of the other ranks."""
-        ends = {_whose(one): one.kind for one in self._of_ranks(status)}
-        kinds = [kind for whose, kind in ends.items() if whose != _whose(first)]
+        ends = {_rank_of(one): one.kind for one in self._of_ranks(status)}
+        kinds = [kind for whose, kind in ends.items() if whose != _rank_of(first)]
         stopped = kinds.count(Kind.ASKED)
         failed = len(kinds) - stopped - kinds.count(Kind.LEFT)
         counts = [(failed, "failed"), (stopped, "were stopped" if stopped > 1 else "was stopped")]
@@ -316,7 +316,9 @@ class Ranks:
         until = min((cause.time for cause in of_ranks), default=time.time())
         log = Kmsg(self._kernel_log)
         names = {one.pid: f"process {one.pid} ({one.command})" for one in self._endings.seen()}
-        names |= {one.pid: f"{causes.name(one)} (pid {one.pid})" for one in self._last.values()}
+        names |= {
+            one.pid: f"{causes.rank_name(one)} (pid {one.pid})" for one in self._last.values()
+        }
         of_kernel = causes.of_kernel(log, self._began, names)
         of_helpers = causes.of_helpers(helpers, until, apart=bool(self._last))
         found = first([*of_ranks, *of_helpers, *of_kernel])
@@ -347,7 +349,7 @@ class Ranks:
         progress = max(record.progress for record in living)
         quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else QUIET_SECONDS
         if quiet < QUIET_SECONDS:
-            self._moves(_step(living))
+            self._note_progress(_step(living))
             return
         self._moves_since = None
         names = {record.name for record in living}
@@ -360,9 +362,9 @@ class Ranks:
             return  # who moves or ends after a hang is being ended
         if time.monotonic() - self._judged_at < AGAIN_SECONDS * (1 if hang is None else 3):
             return
-        self._ask(partial(self._examine, living, self._keys(), progress))
+        self._run_in_thread(partial(self._examine, living, self._keys(), progress))
 
-    def _ask(self, question: Callable[[], None]) -> None:
+    def _run_in_thread(self, question: Callable[[], None]) -> None:
         """Have it answered in the thread, unless it is busy."""
         if self._judging.is_set():
             return
@@ -375,7 +377,9 @@ class Ranks:
         """Tell where processes stand that do nothing any more, before somebody ends them."""
         with closing(GuardedFiles(self._proc.root)) as files:
             self._lines = lines(pids, self._proc, files, self._taker)
-        self._lines += _told(one for one in self._endings.seen() if one.signal in causes.FATAL)
+        self._lines += _ending_lines(
+            one for one in self._endings.seen() if one.signal in causes.FATAL
+        )
         self._still_since = still.since
         self._tell("\n".join([f"{still.sentence}; they stand here:", *self._lines]))
 
@@ -394,7 +398,7 @@ class Ranks:
             for record in living
         )
 
-    def _moves(self, step: int | None) -> None:
+    def _note_progress(self, step: int | None) -> None:
         """Forget a hang that is over, and say so where somebody may have come to look."""
         now = time.monotonic()
         self._moves_since = now if self._moves_since is None else self._moves_since
@@ -427,7 +431,7 @@ class Ranks:
         left = self._departures.facts(facts)
         verdicts = judge([*facts, *left])
         facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
-        verdicts = in_one_look(judge([*facts, *left]), shown_by(map(rank_of, living)))
+        verdicts = marked_early(judge([*facts, *left]), shown_by(map(rank_of, living)))
         wrong = next((one for one in verdicts if one.wrong), None)
         if not verdicts or self._closing.is_set() or not self._all_live(living):
             return
@@ -473,13 +477,13 @@ class Ranks:
         return False
 
 
-def _told(endings: Iterable[Ending]) -> list[str]:
+def _ending_lines(endings: Iterable[Ending]) -> list[str]:
     """A line for each of the latest processes that have ended."""
     told = [f"process {one.pid} ({printable(one.command)}): {ended(one.status)}" for one in endings]
     return told[-MAX_ENDINGS:]
 
 
-def _whose(cause: Cause) -> str:
+def _rank_of(cause: Cause) -> str:
     """Its rank, of whatever start of the job."""
     return cause.whom.partition(" (pid ")[0]
 
@@ -490,7 +494,7 @@ def _step(records: Iterable[RankRecord]) -> int | None:
     return max((lane.step for lane in lanes if lane and lane.step is not None), default=None)
 
 
-def _by(status: int) -> str:
+def _by_signal(status: int) -> str:
     """Which signal has ended the command, if one has."""
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     return f" by {signal.Signals(number).name}" if number in set(signal.Signals) else ""

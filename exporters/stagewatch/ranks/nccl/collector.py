@@ -26,7 +26,7 @@ from stagewatch.ranks.nccl.inspector import (
     Measured,
     Operations,
     Report,
-    Teller,
+    Reporter,
     means,
     read_lines,
     read_text,
@@ -101,7 +101,7 @@ class _Read:
     """How far a file of JSON was read, and whose collectives its next line is about."""
 
     end: int = 0
-    teller: Teller | None = None
+    reporter: Reporter | None = None
 
 
 class InspectorCollector(Collector):
@@ -171,8 +171,8 @@ class InspectorCollector(Collector):
         if start > before.end:
             report = read_lines(raw[raw.find(b"\n") + 1 : end])
         else:
-            report = read_lines(raw[:end], before.teller)
-        seen[_place(status)] = _Read(start + end, report.teller)
+            report = read_lines(raw[:end], before.reporter)
+        seen[_place(status)] = _Read(start + end, report.reporter)
         return report
 
     def _keep_place(self, status: os.stat_result, seen: dict[tuple[int, int], _Read]) -> None:

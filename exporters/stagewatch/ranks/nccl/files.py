@@ -114,7 +114,7 @@ def _most_telling(communicators: Collection[Communicator]) -> tuple[Communicator
     return tuple(first[:MAX_COMMUNICATORS])
 
 
-def standing(before: ByProcess, now: ByProcess) -> dict[int, tuple[Communicator, ...]]:
+def unmoved(before: ByProcess, now: ByProcess) -> dict[int, tuple[Communicator, ...]]:
     """What has not moved between two looks."""
     return {
         pid: tuple(one for one in those if one in before.get(pid, ())) for pid, those in now.items()

@@ -79,7 +79,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
+class Reporter:
     """Whose collectives lines of JSON are about: each line says it, or, in format 4.3, only the
     first of a dump."""
 
@@ -96,7 +96,7 @@ class Report:
 
     measured: dict[Operations, Measured] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
-    teller: Teller | None = None
+    reporter: Reporter | None = None
     """Of the last line."""
     lacks: Counter[str] = field(default_factory=Counter)
     """Fields that samples or lines did not have, or not as they should be."""
@@ -130,17 +130,17 @@ def read_text(text: str) -> Report:
     return report
 
 
-def read_lines(raw: bytes, teller: Teller | None = None) -> Report:
-    """Out of whole lines of JSON; `teller` is that of the lines before them."""
-    report = Report(teller=teller)
+def read_lines(raw: bytes, reporter: Reporter | None = None) -> Report:
+    """Out of whole lines of JSON; `reporter` is that of the lines before them."""
+    report = Report(reporter=reporter)
     for line in raw.splitlines()[:MAX_LINES]:
         try:
             content = json.loads(line)
             if "header" in content:
-                report.teller = None  # where it is damaged, what follows is nobody's
-                report.teller = _teller(content)
+                report.reporter = None  # where it is damaged, what follows is nobody's
+                report.reporter = _reporter(content)
             if not (_PASSED_OVER & content.keys()):
-                report.ended.append(_ended(content["coll_perf"], report.teller))
+                report.ended.append(_ended(content["coll_perf"], report.reporter))
         except KeyError as error:
             report.lacks[str(error.args[0])[:MAX_NAME]] += 1
         except (AttributeError, ValueError, TypeError, RecursionError):
@@ -148,12 +148,12 @@ def read_lines(raw: bytes, teller: Teller | None = None) -> Report:
     return report
 
 
-def _teller(content: Any) -> Teller:
+def _reporter(content: Any) -> Reporter:
     """Raises `KeyError` with a field that lacks, `ValueError` or `TypeError` of another mistake."""
     header = content["header"]
     name = header.get("comm_name")
     named = isinstance(name, str) and name not in ("", "unknown")
-    return Teller(
+    return Reporter(
         _whole(content["metadata"]["pid"]),
         _name(name if named else _text(header["id"])),
         _whole(header["rank"]),
@@ -161,12 +161,12 @@ def _teller(content: Any) -> Teller:
     )
 
 
-def _ended(done: Any, teller: Teller | None) -> Ended:
-    """Raises as `_teller` does."""
-    if teller is None:
+def _ended(done: Any, reporter: Reporter | None) -> Ended:
+    """Raises as `_reporter` does."""
+    if reporter is None:
         raise KeyError("header")
     return Ended(
-        *(teller.pid, teller.communicator, teller.member, teller.members),
+        *(reporter.pid, reporter.communicator, reporter.member, reporter.members),
         _name(_text(done["coll"])),
         _whole(done["coll_sn"]),
         _whole(done["coll_msg_size_bytes"]),

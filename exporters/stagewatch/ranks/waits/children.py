@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 from stagewatch.ranks.waits.threads import read
 
 P_ALL, P_PID, P_PGID, P_PIDFD = 0, 1, 2, 3
@@ -28,7 +28,7 @@ def other_end(proc: Procfs, number: int, children: Collection[int]) -> OtherEnd:
         found = set(children)
     if not found:
         return OtherEnd(Kind.CHILD, "the end of a child that cannot be seen")
-    return OtherEnd(Kind.CHILD, f"the end of {people(found)}", frozenset(found))
+    return OtherEnd(Kind.CHILD, f"the end of {name_pids(found)}", frozenset(found))
 
 
 def own_number(proc: Procfs, pid: int) -> int:

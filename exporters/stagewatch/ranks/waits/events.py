@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stagewatch.ranks.waits.holders import EVENTFD, Holders
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 
 MAX_EVENTFDS = 8192
 """Looked at, of all processes."""
@@ -42,7 +42,9 @@ class Events:
         number = self._value(pid, descriptor, "eventfd-id:")
         others = frozenset(self._sharing.get(number, set()) - {pid})
         if number and others:
-            return OtherEnd(Kind.OTHER, f"an eventfd that it shares with {people(others)}", others)
+            return OtherEnd(
+                Kind.OTHER, f"an eventfd that it shares with {name_pids(others)}", others
+            )
         return OtherEnd(Kind.OWN, "its own eventfd", own=True)
 
     def _value(self, pid: int, descriptor: int, name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 
 F_SETLKW, F_OFD_SETLKW = 7, 38
 MAX_OPENERS = 256
@@ -28,7 +28,7 @@ def other_end(locks: bytes, holders: Holders, pid: int, link: str) -> OtherEnd:
     others = frozenset(found - {pid})
     if others:
         verb = "holds" if len(others) == 1 else "hold"
-        return OtherEnd(Kind.LOCK, f"{words} that {people(others)} {verb}", others)
+        return OtherEnd(Kind.LOCK, f"{words} that {name_pids(others)} {verb}", others)
     return OtherEnd(Kind.LOCK, f"{words}, whose holder is not on this node or cannot be seen")
 
 

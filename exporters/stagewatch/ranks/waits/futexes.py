@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 from stagewatch.ranks.waits.threads import read
 
 MAX_MAP_BYTES = 4 << 20
@@ -64,7 +64,7 @@ class Futexes:
             if other != pid and needle in (self._of(other) or b"")
         )
         if others:
-            words = f"a lock or semaphore in memory that it shares with {people(others)}"
+            words = f"a lock or semaphore in memory that it shares with {name_pids(others)}"
             return OtherEnd(Kind.FUTEX, words, others)
         return OtherEnd(Kind.OWN, "a lock in shared memory that nobody else has mapped", own=True)
 

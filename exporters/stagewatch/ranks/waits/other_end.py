@@ -39,7 +39,7 @@ class OtherEnd:
         return not known and not (self.connection and self.connection.leaves)
 
 
-def people(pids: Collection[int]) -> str:
+def name_pids(pids: Collection[int]) -> str:
     """`pid 4711`, `pids 1 and 2`, or `pids 1, 2, 3, 4 and 17 more`."""
     first, more = sorted(pids)[:MAX_NAMED], len(pids) - MAX_NAMED
     words = [str(pid) for pid in first]

@@ -6,7 +6,7 @@ import os
 
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 
 
 def other_end(holders: Holders, pid: int, link: str, *, reads: bool) -> OtherEnd:
@@ -17,7 +17,7 @@ def other_end(holders: Holders, pid: int, link: str, *, reads: bool) -> OtherEnd
     does = "writes" if reads else "reads"
     if others:
         verb = does if len(others) == 1 else does[:-1]
-        return OtherEnd(Kind.PIPE, f"a pipe that {people(others)} {verb}", others)
+        return OtherEnd(Kind.PIPE, f"a pipe that {name_pids(others)} {verb}", others)
     if pid in found:
         return OtherEnd(Kind.PIPE, "a pipe of its own", own=True)
     return OtherEnd(Kind.PIPE, f"a pipe, and nobody who {does} it can be seen")

@@ -19,7 +19,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.socket_diag import STATES, TcpSocket, TcpStatistics, dump
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Connection, Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 from stagewatch.ranks.waits.threads import read
 
 MAX_NAMESPACES = 64
@@ -221,7 +221,7 @@ def _asked_last(told: TcpStatistics) -> bool:
 def _words(connection: Connection, mine: TcpSocket, *, accepting: bool) -> str:
     way = "from" if connection.accepted else "to"
     if connection.holders:
-        told = f"a TCP connection {way} {people(connection.holders)}"
+        told = f"a TCP connection {way} {name_pids(connection.holders)}"
     elif is_loopback(remote(mine)[0]):
         told = "a TCP connection within this node, whose other end cannot be seen"
     else:

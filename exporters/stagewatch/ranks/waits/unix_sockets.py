@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stagewatch.ranks.socket_diag import answers, attributes
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 
 MAX_SOCKETS = 65_536
 
@@ -95,14 +95,14 @@ class UnixSockets:
             return OtherEnd(Kind.ACCEPT, "whoever connects to its Unix socket", listens=True)
         if listener := self._pending[namespace].get(inode):
             pids = frozenset(self._holders.pids_of(f"socket:[{listener}]")) - {pid}
-            words = f"a Unix socket that {people(pids)} has not accepted" if pids else ""
+            words = f"a Unix socket that {name_pids(pids)} has not accepted" if pids else ""
             return OtherEnd(Kind.UNIX, words or "a Unix socket that nobody accepts", pids)
         found = self._holders.pids_of(f"socket:[{mine.peer}]") if mine.peer else set()
         others = frozenset(found - {pid})
         peer = table.get(mine.peer)
         accepted = bool(mine.name) and (peer is None or not peer.name)
         if others:
-            words = f"a Unix socket to {people(others)}"
+            words = f"a Unix socket to {name_pids(others)}"
             return OtherEnd(Kind.UNIX, words, others, accepted=accepted)
         if pid in found:
             return OtherEnd(Kind.UNIX, "a Unix socket of its own", own=True)
