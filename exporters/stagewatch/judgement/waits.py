@@ -1,7 +1,7 @@
-"""Who waits for whom in a whole job, as its verdicts saw it: for people, who look before they read.
+"""The waits of a whole job, by the verdicts on its roles; for pictures and lists.
 
-Each role has edges of its own; here those of several roles that share a group become one, members
-that do not live get a face, and what nobody sees but the judge assumes is told as such.
+Every role has edges of its own.  Here, equal edges of several roles become one wait, ranks that do
+not live become targets, and waits that only the judge assumes are marked as such.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stagewatch.record import POINT_TO_POINT
 CALL = "call"
 """The waiters are inside a call of a tool, an environment or a reward function."""
 MAYBE = "maybe"
-"""Nobody sees what they wait for: the targets explain it."""
+"""The waiters stand still without a visible wait; the judge assumes the targets."""
 GONE = "gone"
 """The targets have died, or left."""
 
@@ -34,37 +34,37 @@ def key(rank: RankFacts) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Some ranks that wait for others."""
+    """Ranks that wait for others."""
 
     waiters: tuple[RankFacts, ...]
     targets: tuple[RankFacts, ...]
     kind: str
-    """A `Kind` but for `UNSEEN` with targets, or `CALL`, `MAYBE`, `GONE`."""
+    """The value of a `Kind`, or `CALL`, `MAYBE` or `GONE`."""
     group: str = ""
     op: str = ""
     sequence: int | None = None
     outsider: str = ""
-    """Whom or what else they wait for, in words; empty if for nothing else."""
+    """What they wait for that is no live rank, in words; else empty."""
     lacks: str = ""
-    """As an edge has it."""
+    """See `Edge.lacks`."""
     over: str = ""
-    """The network device that brings nothing."""
+    """The network device that does not deliver it."""
     witness: str = ""
-    """The library that shows it, or the contrary, as an edge has it."""
+    """See `Edge.witness`."""
 
     @property
     def seen(self) -> bool:
-        """Whether something shows that they wait, and for whom."""
+        """Whether the wait is shown, and not only assumed."""
         return self.kind != MAYBE
 
     @property
     def waits_for_nobody(self) -> bool:
-        """Whether they wait for no rank and nothing else that is known."""
+        """Whether no target of the wait is known."""
         return not (self.targets or self.outsider)
 
 
 def waits_of(verdicts: Sequence[Verdict]) -> list[Wait]:
-    """The waits of one job, given the verdicts on all of its roles at one moment."""
+    """The waits of one job, by the verdicts on all of its roles at one moment."""
     seen = [
         wait
         for verdict in verdicts
@@ -76,8 +76,8 @@ def waits_of(verdicts: Sequence[Verdict]) -> list[Wait]:
 
 
 def _wait_of_edge(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | None:
-    """An edge of a role, with those that it leads to outside of the living of this role; `None`
-    where nobody is waited for: all members have come, of other roles, too."""
+    """An edge of a role as a wait, with targets of other roles and absent ones; `None` if all
+    members of the group, in all roles, have come."""
     live = verdict.case.live
     wait = Wait(
         tuple(live[place] for place in sorted(edge.waiters)),
@@ -115,7 +115,7 @@ def _wait_of_edge(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> 
 
 
 def _wait_for_outsider(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
-    """A wait for somebody or something outside of the role, as the kernel shows it."""
+    """The wait with its target outside of the role, as the kernel shows it."""
     other = tuple(
         one
         for verdict in verdicts
@@ -126,20 +126,20 @@ def _wait_for_outsider(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]
 
 
 def _is_late(rank: RankFacts, edge: Edge) -> bool:
-    """Whether the rank of another role has not come to what the waiters are inside of."""
+    """Whether a rank of another role has not entered the collective that the waiters are in."""
     behind = edge.sequence is not None and rank.collectives[edge.group] < edge.sequence
     return behind or edge.group not in rank.inside
 
 
 def _absent(verdict: Verdict) -> tuple[RankFacts, ...]:
-    """Who of the role does not live any more: those at fault, or else all."""
+    """The ranks of the role that do not live any more: the charged ones, else all."""
     absent = (*verdict.case.gone, *verdict.case.left)
     charged = {key(rank) for rank in verdict.culprits}
     return tuple(rank for rank in absent if key(rank) in charged) or absent
 
 
 def _charged_absent(verdicts: Iterable[Verdict]) -> tuple[RankFacts, ...]:
-    """Who is at fault for having died or left, of any role."""
+    """The charged ranks of any role that have died or left."""
     charged = (rank for verdict in verdicts for rank in verdict.culprits)
     return tuple(rank for rank in charged if rank.wait_class is WaitClass.GONE)
 
@@ -154,7 +154,7 @@ def _unseen_members(count: int, verdict: Verdict, group: str) -> str:
 
 
 def _message(wait: Wait, verdict: Verdict) -> Wait:
-    """A send or a receive."""
+    """The wait of a send or a receive, with its absent peer."""
     if wait.kind == Kind.TOGETHER.value:
         return replace(wait, op="message")  # of a send and its receive one op is as good
     if wait.targets:
@@ -170,7 +170,7 @@ def _message(wait: Wait, verdict: Verdict) -> Wait:
 
 
 def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
-    """Ranks that are overdue inside calls, and in nothing that the edges show."""
+    """The waits of overdue ranks inside calls of tools, if no edge shows another wait of theirs."""
     told = {key(rank) for wait in seen for rank in wait.waiters}
     return [
         Wait((rank,), (), CALL, op=rank.call[0], outsider=rank.call[0])
@@ -181,7 +181,7 @@ def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
 
 
 def _merged(waits: Iterable[Wait]) -> list[Wait]:
-    """Those that differ in who waits alone are one."""
+    """The waits, merged where they differ only in their waiters."""
     by_target: dict[tuple[object, ...], list[Wait]] = {}
     for wait in waits:
         apart = wait.waiters[0].role if wait.group in OF_A_ROLE else ""
@@ -196,7 +196,7 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
 
 
 def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
-    """Assumed waits: ranks that stand still although nothing shows that they wait."""
+    """Assumed waits of ranks that stand still without a visible wait."""
     waiting = {key(rank) for wait in seen if not wait.waits_for_nobody for rank in wait.waiters}
     awaited = {key(rank) for wait in seen for rank in wait.targets}
     charged = [rank for verdict in verdicts for rank in verdict.culprits]
@@ -217,8 +217,9 @@ def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
 def _of_other_roles(
     verdict: Verdict, verdicts: Sequence[Verdict], charged: Sequence[RankFacts], waiting: set[Key]
 ) -> tuple[RankFacts, ...]:
-    """Whom a role may wait for that has nobody at fault: who of another role is, or has just left,
-    or else stands still and is not seen to wait."""
+    """The ranks that a role without a charge may wait for: charged ranks of other roles, ranks that
+    just left, else ranks of other roles that stand still without a visible wait."""
+
     excuse = verdict.excuse
     if excuse and excuse.kind == "other_role" and excuse.rank:
         return (excuse.rank,)
