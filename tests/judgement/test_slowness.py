@@ -97,7 +97,7 @@ class Answers:
 def test_a_judge_that_is_started_knows_since_when_a_rank_is_slow() -> None:
     (one,) = SlowWatch(Answers()).look(NOW).ranks.values()
     assert (one.ratio, one.since) == (1.2, 5000.0)
-    assert [each.witness for each in one.beside] == ["core_wait"]
+    assert [each.witness for each in one.witnesses] == ["core_wait"]
 
 
 def test_witnesses_that_are_not_answered_take_no_name_away() -> None:
