@@ -91,7 +91,7 @@ CAUSE = Metric(
 
 
 class SlowCollector(Collector):
-    """Compares the ranks of all jobs with each other, and jobs with what they were."""
+    """Compares the ranks of all jobs with their peers, and jobs with their own past."""
 
     def __init__(
         self,
@@ -114,7 +114,8 @@ class SlowCollector(Collector):
 
 
 def samples(ranks: SlowLook, jobs: JobsLook) -> Samples:
-    """What two looks have shown as series."""
+    """The results of two looks as samples."""
+
     out = Samples()
     for rank, one in ranks.ranks.items():
         _rank(out, rank, one)
