@@ -228,7 +228,7 @@ NOBODY = {
     "process_gone": "all its ranks ended without closing their records",
     "raised": "its ranks raised an exception",
 }
-"""What is known where nobody is named."""
+"""Why nobody is named."""
 EXCUSES = {
     "computing": "{who} is busy with something that takes long",
     "debugger": "a debugger holds {who}",
