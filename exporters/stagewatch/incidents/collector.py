@@ -1,7 +1,7 @@
 """Takes the stacks of a job's ranks on this node once they seem to hang, and keeps an incident.
 
-The judgement is that of `stagewatch inspect`.  Where the culprit is on another node, all ranks here
-wait for it: their stacks are what it differs from.
+It judges as `stagewatch inspect` does.  If the culprit is on another node, all ranks here wait for
+it, and their stacks show what the culprit does not do.
 """
 
 from __future__ import annotations
@@ -53,26 +53,26 @@ from stagewatch.ranks.waits.look import Waits
 log = logging.getLogger(__name__)
 
 APART_SECONDS = 3.0
-"""Between the two looks at a rank's stack."""
+"""Time between the two looks at a rank's stack."""
 PAUSES_SECONDS = (10.0, 20.0, 40.0, 80.0)
 """Seconds between two looks at the stacks of a job that stands still: the place where a rank was
 most of the time says more than the place where it was once."""
 ANEW_SECONDS = 600.0
-"""Before the stacks of a job that hangs again are taken anew."""
+"""Least time before the stacks of a job that hangs again are taken anew."""
 MAX_JOBS = 8
-"""Jobs whose stacks are shown: those that were looked at first, so that no verdict is taken back
-because another job hangs."""
+"""The most jobs whose stacks are shown: the first ones, so that a further hang takes no verdict
+back."""
 MAX_RANKS = 64
-"""Ranks of a job whose stacks are taken."""
+"""The most ranks of a job whose stacks are taken."""
 MAX_LOOKS = 1024
 """Looks at ranks within `ANEW_SECONDS`, the latter half of them at jobs that were not looked at
 before: some 0.03 s of CPU time each."""
 MAX_FRAMES = 10_000
-"""Frames kept of the ranks of a job, from which on it is not looked at again."""
+"""The most frames kept of a job; beyond that it is not looked at again."""
 QUIET_SECONDS = MIN_SECONDS / 2
-"""Ranks of a job are observed once one of them has made no progress for so long."""
+"""The ranks of a job are observed once one of them has made no progress for so long."""
 TIDY_SECONDS = 60.0
-"""Between looks for what killed ranks have left of NCCL."""
+"""Time between two searches for NCCL files that killed ranks have left."""
 
 GROUP = gauge(
     "rl_rank_stack_group",
@@ -149,12 +149,12 @@ class _Watched:
     nccl: ByProcess = field(default_factory=dict)
     """What communicators had open at the first of two looks."""
     incident: Incident | None = None
-    """The state that was kept, once it was looked at twice."""
+    """The incident, once there were two looks."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
-    """Those that are left."""
+    """The remaining pauses."""
 
     def add(self, takes: Mapping[int, Take]) -> None:
-        """Take in a look; a rank that cannot be seen any more stays where it was."""
+        """Add a look; a rank whose stack cannot be read any more keeps its earlier looks."""
         for pid, take in takes.items():
             looks = self.looks.setdefault(pid, [])
             if take.threads or self.incident is None:
@@ -162,12 +162,12 @@ class _Watched:
                 looks.append(take)
 
     def stack(self, rank: Rank) -> Stack:
-        """Where a rank was in at least half of the looks."""
+        """The stack that a rank had in at least half of the looks."""
         looks = self.looks.get(rank.pid, [Take(problem=NO_PROCESS)])
         return with_call(stack(*looks), looks)
 
     def pause(self) -> float | None:
-        """Seconds until it should be looked at again; `None` if it need not."""
+        """Seconds until the next look at the job; `None` if there is none."""
         frames = sum(
             len(look.threads[0][1])
             for looks in self.looks.values()
@@ -184,11 +184,11 @@ class _Question:
     job_id: str
     ranks: Sequence[Rank]
     ray: RayWaits | None = None
-    """The answer of Ray."""
+    """Ray's answer: whom the processes of its tasks wait for."""
     gone: Mapping[RankKey, Gone] = field(default_factory=dict)
-    """The servers that its ranks called and that have ended."""
+    """The ended servers that its ranks called."""
     servers: Mapping[RankKey, Repeated] = field(default_factory=dict)
-    """Those that its ranks ask again and again."""
+    """The servers that its ranks ask again and again."""
 
 
 class IncidentsCollector(Collector):
@@ -211,7 +211,8 @@ class IncidentsCollector(Collector):
         device: Callable[[str], str] = lambda uuid: "",
         still: Callable[[RankKey], float | None] = lambda key: None,
     ) -> None:
-        """`device` says what a GPU does, by its UUID; `still` how long a rank has moved nothing."""
+        """`device`: what a GPU does, by its UUID; `still`: how many seconds a rank has stood
+        still."""
         self._ranks = ranks
         self._proc = proc
         self._waits = waits or Waits()
@@ -229,15 +230,15 @@ class IncidentsCollector(Collector):
         self._nccl = nccl
         self._tidied = time.monotonic()
         self._begun: _Watched | None = None
-        """Between two looks that belong together."""
+        """The jobs between the two looks of a pair."""
         self._watched: dict[str, _Watched] = {}
-        """Jobs that will be looked at again, if they still hang."""
+        """The jobs with an incident, which will be looked at again if they still hang."""
         self._latest = directory.load()
         self._taken = {
             job_id: (incident.time, 2 * len(incident.ranks))
             for job_id, incident in self._latest.items()
         }
-        """When each job was first looked at, and how many looks at ranks that has taken since."""
+        """By job, the time of the first look and the number of looks at ranks since."""
         if not taker.installed:
             log.warning("incidents will have no stacks: %s", MISSING)
 
@@ -297,13 +298,13 @@ class IncidentsCollector(Collector):
         return out
 
     def _tidy(self) -> None:
-        """Remove what killed ranks have left of NCCL, now and then."""
+        """Remove NCCL files of killed ranks, now and then."""
         if self._nccl is not None and time.monotonic() - self._tidied > TIDY_SECONDS:
             self._tidied = time.monotonic()
             self._nccl.tidy()
 
     def _communicators(self, ranks: Iterable[Rank]) -> ByProcess:
-        """What these have open in NCCL, where they run its plugin."""
+        """The communicators of these ranks, as far as they run the profiler plugin."""
         return self._nccl.read({rank.pid for rank in ranks if rank.pid}) if self._nccl else {}
 
     def close(self) -> None:
@@ -312,8 +313,8 @@ class IncidentsCollector(Collector):
         self._libraries.close()
 
     def _quiet(self, ranks: Sequence[Rank]) -> list[Rank]:
-        """The ranks of jobs in which one makes no progress, or in which none that keeps no record
-        has moved for long."""
+        """The ranks of jobs in which a rank makes no progress, or in which ranks without a record
+        have long stood still."""
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         quiet = {
             rank.job_id
@@ -332,7 +333,7 @@ class IncidentsCollector(Collector):
         return [rank for rank in ranks if rank.job_id in quiet]
 
     def _looked_at(self, job_id: str) -> tuple[float, str]:
-        """When the job's incident began; those without one come last."""
+        """A sort key: when the job's incident began; jobs without one come last."""
         incident = self._latest.get(job_id)
         return incident.time if incident else math.inf, job_id
 
@@ -354,7 +355,7 @@ class IncidentsCollector(Collector):
         self._begun.nccl = self._communicators(live)
 
     def _look_again(self, facts: Sequence[RankFacts], now: float) -> None:
-        """Look once more at the job whose turn it is."""
+        """Look again at the job whose turn it is."""
         watched = min(self._watched.values(), key=lambda one: one.due, default=None)
         if self._begun is not None or watched is None or watched.due > time.monotonic():
             return
@@ -369,7 +370,7 @@ class IncidentsCollector(Collector):
             self._begun = self._watched.pop(watched.job_id)
 
     def _room(self, now: float, limit: int) -> int:
-        """How many looks at ranks are left."""
+        """The remaining number of looks at ranks."""
         self._taken = {
             job: taken for job, taken in self._taken.items() if 0 <= now - taken[0] < ANEW_SECONDS
         }
@@ -430,7 +431,7 @@ class IncidentsCollector(Collector):
         facts: Sequence[RankFacts],
         ray: RayWaits | None = None,
     ) -> None:
-        """Begin to look at what ranks wait for; for collectives their programs say it."""
+        """Begin to ask the kernel what ranks wait for outside of collectives."""
         if self._asked is None:
             self._waits.ask(
                 [rank.pid for rank in ranks if rank.pid],
@@ -443,7 +444,7 @@ class IncidentsCollector(Collector):
             )
 
     def _servers_gone(self, facts: Iterable[RankFacts]) -> dict[RankKey, Gone]:
-        """Those of ranks that are overdue."""
+        """The ended servers that overdue ranks called, by rank."""
         return {
             (fact.job_id, fact.role, str(fact.rank)): self._servers.gone(
                 fact.pid, fact.progress_age_seconds or 0.0, fact.late_seconds
@@ -453,7 +454,7 @@ class IncidentsCollector(Collector):
         }
 
     def _servers_asked(self, facts: Iterable[RankFacts]) -> dict[RankKey, Repeated]:
-        """Those that ranks ask again and again."""
+        """The servers that ranks ask again and again, by rank."""
         if self._servers is None:
             return {}
         ranks = {fact.pid: fact for fact in facts if fact.pid}
@@ -465,7 +466,7 @@ class IncidentsCollector(Collector):
         return {(fact.job_id, fact.role, str(fact.rank)): asked[pid] for pid, fact in ranks.items()}
 
     def _note_waits(self, suspected: Collection[str]) -> None:
-        """Add the kernel's answer to an incident. If it shows nothing now for a rank that has not
+        """Add the kernel's answer to the incident.  If it shows nothing for a rank that has not
         moved, the earlier answer still holds."""
         asked = self._asked
         if asked is None or self._begun is not None or (waiting := self._waits.answer()) is None:
@@ -496,7 +497,8 @@ class IncidentsCollector(Collector):
 
 
 def _latest(before: tuple[KernelWait, ...], now: tuple[KernelWait, ...]) -> tuple[KernelWait, ...]:
-    """What the kernel shows now, or did before if it shows nothing now: nobody has moved."""
+    """The waits that the kernel shows now; if it shows none, the earlier ones."""
+
     return now if now and (NOTHING not in now or not before) else before
 
 
