@@ -145,9 +145,10 @@ class _Watched:
     due: float
     """When the next look is, on the monotonic clock."""
     looks: dict[int, list[Take]] = field(default_factory=dict)
-    """By process, the latest last; of those before it only the thread that trains."""
+    """The looks by process, the latest last; earlier ones have only the training thread."""
     nccl: ByProcess = field(default_factory=dict)
-    """What communicators had open at the first of two looks."""
+    """The communicators by process at the first of two looks."""
+
     incident: Incident | None = None
     """The incident, once there were two looks."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))

@@ -91,9 +91,9 @@ class Incident:
         return bool(overdue) and len(self.unmoved(overdue, now)) == len(overdue)
 
     def unmoved(self, ranks: Iterable[RankFacts], now: float) -> list[RankFacts]:
-        """Those that have not moved since it was taken, as far as they say, if one is overdue: what
-        it has of them still holds, whatever others have done.  Marks without a step are no
-        move."""
+        """The ranks that have not moved since the incident, if one is overdue: the evidence on them
+        still holds, whatever others did.  Marks without a step are no move."""
+
         since = now - self.time
         ages = (
             (rank, rank.step_age_seconds if rank.stepless else rank.progress_age_seconds)

@@ -1,11 +1,10 @@
-"""What PyTorch's flight recorder, NCCL's RAS and Ray tell of a job that seems to hang.
+"""Asks PyTorch's flight recorder, NCCL's RAS and Ray about a job that seems to hang.
 
-They are asked in a child, since pipes, dumps, ports and what comes out of them belong to the user
-of the job.  They add facts to an incident, and edges to the graph of the job.
+Their answers are facts of an incident, and edges in the graph of the job.
 
-That child has no privileges, as it speaks to what the user has put there.  So NCCL is asked for
-every user, and the flight recorder's pipe only where the agent's own user may write to it.
-"""
+A child without privileges asks them, since pipes, dumps and ports belong to the user of the job,
+who may have put anything there.  So NCCL is asked for every user, but the flight recorder's pipe
+only if the agent's own user may write to it."""
 
 from __future__ import annotations
 
@@ -51,34 +50,35 @@ VARIABLES = (
     "RAY_API_SERVER_ADDRESS",
     "RAY_AUTH_TOKEN",
 )
-"""The environment a process was started with; later changes are unknown."""
+"""Variables of the environment that a process was started with; later changes are unknown."""
 
 _CHILD = Child("stagewatch.incidents.libraries_child")
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What RAS and the flight recorders say: one fact a line, and what each process has open."""
+    """The answers of RAS and the flight recorders: facts, one a line, and the communicators of each
+    process."""
 
     lines: Sequence[str] = ()
     calls: ByProcess = field(default_factory=dict)
 
 
 RayWaits = Mapping[int, Sequence[Awaited]]
-"""By process that runs a task of Ray: whom it waits for; empty if Ray does not say."""
+"""By process that runs a task of Ray, the tasks that it waits for; empty if Ray does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstAnswers(Answers):
-    """The answer of RAS, and the ranks whose flight recorder can be read."""
+    """The answers of RAS and Ray, and the flight recorders that can be read later."""
 
     dumps: Sequence[Mapping[str, Any]] = field(default=())
     ray: RayWaits | None = None
-    """Of a job that runs in Ray."""
+    """Ray's answer; `None` for a job outside of Ray."""
 
 
 class Libraries:
-    """Asks the libraries of a job's ranks, in a child that it dismisses on `rest`."""
+    """Asks the libraries of a job's ranks in a child; `rest` ends the child."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Libraries:
         )
 
     def ask(self, ranks: Sequence[Rank]) -> FirstAnswers:
-        """Ask NCCL's RAS through one rank, and each rank's flight recorder for a dump."""
+        """Ask RAS and Ray, and every rank's flight recorder for a dump."""
         try:
             targets = self._targets(ranks)
             if not targets:
@@ -112,7 +112,7 @@ class Libraries:
         return FirstAnswers(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"], ray)
 
     def read(self, asked: FirstAnswers) -> Answers:
-        """The answers of both, once the dumps have had time to be written."""
+        """The answers with the dumps, which must have had time to be written."""
         if not asked.dumps:
             return asked
         try:
@@ -164,7 +164,8 @@ def _last_mark(rank: Rank) -> float:
 
 
 def _awaited(told: Sequence[Any]) -> RayWaits:
-    """Names are those that a program gives."""
+    """Ray's answer with printable names, since programs choose these."""
+
     found = {}
     with contextlib.suppress(*BROKEN):
         for pid, those in told:

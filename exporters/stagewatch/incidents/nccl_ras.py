@@ -22,26 +22,26 @@ DEADLINE_SECONDS = 2.0
 PORT = 28028
 MAX_CALLS = 512
 MAX_READ_BY_ALL = 1024
-"""Ranks of a job of which each node's agent asks.  RAS asks all processes of the job for each
-question: of a larger job the agent of rank 0 alone does."""
+"""In a job of up to so many ranks, the agent of every node asks.  As RAS asks all processes of the
+job for every question, only the agent of rank 0 asks in a larger job."""
 UNROOTED = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
     "ReduceScatter": "reduce_scatter",
     "AlltoAll": "all_to_all",
 }
-"""Operations that no member is done with before all have come."""
+"""Operations that no member completes before all have entered them."""
 
 
 Call = tuple[int, Communicator]
-"""A process, and what it has open in one group."""
+"""A process, and its communicator in one group."""
 
 
 def facts(
     targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS
 ) -> tuple[list[str], list[Call]]:
-    """The facts that RAS has on the communicators of these processes, one a line; and how far these
-    processes have come.
+    """The facts of RAS on the communicators of these processes, one a line, and how far these
+    processes are.
 
     The first process whose user listens on the port of its NCCL_RAS_ADDR is asked: only its own
     user's sockets are, whatever the variable names.
@@ -65,7 +65,7 @@ def facts(
 
 
 def _reads(targets: Sequence[dict[str, Any]]) -> bool:
-    """Whether this node is one that asks."""
+    """Whether this node asks RAS."""
     sizes = [_whole(target["environ"].get("WORLD_SIZE", "")) for target in targets]
     here = any(target["rank"] == 0 for target in targets)
     return here or max(sizes, default=0) <= MAX_READ_BY_ALL
@@ -87,7 +87,8 @@ def _ask(host: str, port: int, timeout: float) -> str:
 
 
 def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]:
-    """`pids`: the processes asked for, by their number in each PID namespace."""
+    """The facts and calls in an answer; `pids`: the processes by their number in each PID
+    namespace."""
     lines: list[str] = []
     calls: list[Call] = []
     for communicator in json.loads(answer)["communicators"]:
