@@ -18,7 +18,7 @@ from stagewatch.incidents.talk import TimedConnection, listeners
 from stagewatch.ranks.nccl.layout import IDLE, LAUNCHED, RAS, Communicator
 
 DEADLINE_SECONDS = 2.0
-"""For the whole connection."""
+"""Time for the whole connection."""
 PORT = 28028
 MAX_CALLS = 512
 MAX_READ_BY_ALL = 1024
@@ -101,9 +101,10 @@ def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]
 
 
 def _calls(communicator: dict[str, Any], pids: Mapping[int, int]) -> Iterator[Call]:
-    """What these processes have open in a communicator, of operations without a root: whoever has
-    launched more than another waits in the next that this one will.  A number that processes of
-    several nodes have names none of them."""
+    """The open operations of these processes in a communicator, without those with a root.
+
+    A process that has launched more than another waits in the next operation that the other will
+    launch.  A number that processes of several nodes share identifies none of them."""
     ranks = communicator["ranks"]
     numbers = Counter(int(one["pid"]) for one in ranks)
     name = str(communicator["hash"])[:20]
