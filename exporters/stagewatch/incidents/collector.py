@@ -148,7 +148,6 @@ class _Watched:
     """The looks by process, the latest last; earlier ones have only the training thread."""
     nccl: ByProcess = field(default_factory=dict)
     """The communicators by process at the first of two looks."""
-
     incident: Incident | None = None
     """The incident, once there were two looks."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
@@ -499,7 +498,6 @@ class IncidentsCollector(Collector):
 
 def _latest(before: tuple[KernelWait, ...], now: tuple[KernelWait, ...]) -> tuple[KernelWait, ...]:
     """The waits that the kernel shows now; if it shows none, the earlier ones."""
-
     return now if now and (NOTHING not in now or not before) else before
 
 

@@ -47,7 +47,6 @@ def load(where: str) -> Any:
     """The content of the first flight recorder with an entry.
 
     Raises `OSError`, and any exception for damaged content."""
-
     port, _, handlers = where.partition("/")
     dump: Any = {}
     for handler in handlers.split():

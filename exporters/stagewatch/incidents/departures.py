@@ -155,7 +155,6 @@ def _remembered(departure: Departure, now: float) -> bool:
 
 def _latest(departures: Iterable[Departure]) -> list[Departure]:
     """The latest departures, at most as many as may be kept of each user and in all."""
-
     users: Counter[int | None] = Counter()
     kept = []
     for departure in sorted(departures, key=lambda one: one.time, reverse=True):

@@ -93,7 +93,6 @@ class Incident:
     def unmoved(self, ranks: Iterable[RankFacts], now: float) -> list[RankFacts]:
         """The ranks that have not moved since the incident, if one is overdue: the evidence on them
         still holds, whatever others did.  Marks without a step are no move."""
-
         since = now - self.time
         ages = (
             (rank, rank.step_age_seconds if rank.stepless else rank.progress_age_seconds)
@@ -235,7 +234,6 @@ def _printable(one: Communicator) -> Communicator:
 def _acl(uid: int) -> bytes:
     """An ACL: read and write for the owner, read for this user; see acl(5) and the kernel's
     include/uapi/linux/posix_acl_xattr.h."""
-
     owner, user, group, mask, others = 0x01, 0x02, 0x04, 0x10, 0x20
     nobody = 0xFFFFFFFF
     entries = ((owner, 6, nobody), (user, 4, uid), (group, 0, nobody), (mask, 4, nobody))

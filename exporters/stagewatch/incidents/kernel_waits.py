@@ -80,7 +80,6 @@ def kernel_waits(
     `ray`: for a job in Ray, the tasks that processes wait for.  `gone`: the ended servers of ranks;
     `asked`: the servers that ranks ask again and again.
     """
-
     if ray is not None:
         waiting = replace(waiting, waits=tuple(filter(partial(_counts, waiting), waiting.waits)))
     job = _Job(waiting, ranks, proc, gone, asked)
@@ -300,7 +299,6 @@ def _in(state: State) -> str:
 
 def _how(wait: Wait) -> str:
     """The call of a wait in words."""
-
     if wait.mode is Mode.ANYBODY:
         return _IN[Kind.ACCEPT]
     words = _OUT if wait.writes else _IN

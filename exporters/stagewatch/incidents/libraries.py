@@ -165,7 +165,6 @@ def _last_mark(rank: Rank) -> float:
 
 def _awaited(told: Sequence[Any]) -> RayWaits:
     """Ray's answer with printable names, since programs choose these."""
-
     found = {}
     with contextlib.suppress(*BROKEN):
         for pid, those in told:

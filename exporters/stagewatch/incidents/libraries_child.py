@@ -107,7 +107,6 @@ def _inside(target: dict[str, Any], path: str) -> str:
 
 def _dump_prefix(environ: dict[str, str]) -> str:
     """The prefix of dumps, as in `DebugInfoWriter::getWriter` of PyTorch's FlightRecorder.cpp."""
-
     for name in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
         if prefix := environ.get(name):
             return prefix

@@ -155,7 +155,6 @@ def _of_ranks(
 
     def awaited(pid: int, last: float) -> list[Task]:
         """The tasks that a process has submitted since its last mark; if none, shortly before."""
-
         mine = [one for number in runs[pid] for one in children[number]]
         return [one for one in mine if one.created >= last - SLACK_SECONDS] or [
             one for one in mine if one.created >= last - RECENT_SECONDS

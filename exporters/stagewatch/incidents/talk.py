@@ -69,7 +69,6 @@ def http(
 def listeners(uid: int) -> Iterator[tuple[str, int, str]]:
     """Address, port and inode of every listening socket of a user; the loopback address if it
     listens on all addresses."""
-
     for one in all_listeners():
         if one.uid == uid:
             loopback = "127.0.0.1" if one.address.version == 4 else "::1"

@@ -197,7 +197,6 @@ def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
 def _operation_in_words(edge: Edge, live: Sequence[RankFacts]) -> str:
     """The operation of an edge in words, to be followed by its group: `all_reduce 7 (rank 3's proxy
     waits for its bytes over mlx5_2)`."""
-
     if edge.kind is not Kind.NO_BYTES:
         return f"{edge.op} {edge.sequence}"
     ranks = sorted(live[place].rank for place in edge.waiters)

@@ -232,7 +232,6 @@ class Case:
             return False
         if rank.rank in self.awaited_by_all or rank.stands_alone:
             return False  # it waits for nobody, or for those that wait for it
-
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
         hands_over = rank.stage == HANDS_OVER and not self.partner_hands_over
         return between or hands_over or rank.stage in self.others
@@ -437,7 +436,6 @@ def usual_waits(waiting: Iterable[RankFacts], *, tries_again: bool = False) -> s
 
     Asleep counts only while a rank `tries_again`.
     """
-
     counts = Counter(rank.wait_class for rank in waiting)
     alike = (WaitClass.POLL, WaitClass.SPIN, *((WaitClass.PARKED,) if tries_again else ()))
     return {one for one in alike if 2 * counts[one] > counts.total()}

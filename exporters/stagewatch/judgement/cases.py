@@ -94,6 +94,5 @@ class Cases:
 
 def case_of(key: JobKey, job: Judged, limits: Limits) -> dict[str, Any]:
     """The case of a job as JSON."""
-
     case = CaseFile(*key, tuple(job.moments), limits, proposals=job.proposals)
     return as_json(case, job.states)

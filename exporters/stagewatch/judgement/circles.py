@@ -150,7 +150,6 @@ def _waits(
 
 def _lead_back(waits: Mapping[Rank, list[frozenset[Rank]]], first: Collection[Rank]) -> bool:
     """Whether all waits that start at these ranks lead back to them in circles."""
-
     seen, todo = set(first), list(first)
     followed: set[int] = set()
     awaited: set[Rank] = set()

@@ -354,7 +354,6 @@ def _with_proposals(finding: Finding, made: Sequence[Proposal]) -> Finding:
 
 def _linked(findings: Sequence[Finding], look: Look, pages: Mapping[str, str]) -> list[Finding]:
     """The findings with links to the status pages of the culprits' nodes."""
-
     nodes: dict[tuple[str, str], set[str]] = {}
     for job in look.jobs.values():
         for state in job.states:

@@ -421,7 +421,6 @@ def _minority(words: Sequence[str | None]) -> set[int]:
 def _left_early(rank: RankFacts, evidence: str, innocent: set[str | None]) -> str:
     """`left_loop_early` for a rank that sleeps outside of the loop while no uncharged peer is in
     its stage; else the evidence unchanged."""
-
     if (
         evidence in ("awaited", "stage_differs")
         and rank.wait_class is WaitClass.PARKED

@@ -161,7 +161,6 @@ def observe(
 
 def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> FamilyCounters | None:
     """The counters of all processes of ranks; `None` if they cannot be read."""
-
     if files is None:
         return None
     with contextlib.suppress(SourceError):

@@ -653,7 +653,6 @@ def _step(value: float | None) -> int | None:
 
 def _by_rank(samples: Iterable[Labelled]) -> dict[RankKey, Labelled]:
     """One sample of each rank; of several, always the same one, whatever their order."""
-
     found: dict[RankKey, Labelled] = {}
     for sample in samples:
         first = found.setdefault(rank_key(sample[0]), sample)

@@ -664,5 +664,4 @@ def _elements(calls: Iterable[Inside]) -> Counter[float]:
 
 def most_common(words: Iterable[str]) -> str:
     """The most frequent word."""
-
     return Counter(words).most_common(1)[0][0]

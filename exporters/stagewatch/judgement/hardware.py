@@ -223,7 +223,6 @@ def _proposal(
 
 def read(content: Any) -> Proposal:
     """A proposal from the JSON of a case.  Raises one of `BROKEN`."""
-
     found: Proposal = decode(Proposal, content)
     if found.witness not in WITNESSES or found.confidence not in (SURE, LIKELY):
         raise ValueError(f"nothing bears witness by the name {found.witness!r:.40}")

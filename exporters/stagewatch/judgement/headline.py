@@ -87,7 +87,6 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
 
 def _blame(charges: Sequence[Charge]) -> str:
     """The charged ranks in words: who did what, in which stage, at which line of code."""
-
     first, rank = charges[0], charges[0].rank
     several = len(charges) > 1
     whom = words.numbers([charge.rank for charge in charges])

@@ -681,7 +681,6 @@ def failed(ranks: Ranks) -> bool:
 
 def silent(live: Ranks) -> bool:
     """Whether every rank is overdue or has been idle for longer than between two steps."""
-
     return bool(live) and all(
         rank.overdue or (rank.stage == "idle" and (rank.progress_age_seconds or 0.0) >= MIN_SECONDS)
         for rank in live

@@ -213,7 +213,6 @@ def quantile(counts: tuple[int, ...], share: float) -> float:
 
     `counts`: the number of gaps in each bucket, those of `BUCKET_BOUNDS` and one without a bound.
     """
-
     wanted = share * sum(counts)
     below, lower = 0, 0.0
     for bound, count in zip(BUCKET_BOUNDS, counts, strict=False):

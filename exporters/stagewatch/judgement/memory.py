@@ -134,7 +134,6 @@ class Course:
 
     def _note_suspended(self, moment: Moment) -> None:
         """Note the roles whose ranks are all stopped: somebody outside of the job did that."""
-
         for name, live in _live(moment.ranks).items():
             role = self._roles.setdefault(name, _Role())
             if all(rank.wait_class is WaitClass.STOPPED for rank in live):

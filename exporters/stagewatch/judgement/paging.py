@@ -197,7 +197,6 @@ def _may_wait_for_ever(case: Case) -> bool:
 
     It records only collectives, no rank waits for a group to be made, and none is absent.  Ranks
     without records count too, since nobody knows what they wait for."""
-
     return case.bare or (
         any(rank.unmarked for rank in case.live)
         and not any("init" in rank.inside for rank in case.live)

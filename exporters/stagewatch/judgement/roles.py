@@ -136,7 +136,6 @@ def _note_late_members(name: str, shares: Sequence[Share], found: Mapping[str, B
 
     A single late member is awaited by all; of several, one may wait for another unseen.
     """
-
     groups = [group for _, _, group in shares]
     if not any(group.inside for group in groups):
         return

@@ -46,7 +46,6 @@ def _lookups(context: JudgeContext) -> Mapping[str, Lookup]:
 
     def node(name: str) -> tuple[str, bytes]:
         """Whether there is a proposal to take the node out, in the format of NVRx."""
-
         mine = [one for one in context.standing if one.node == name]
         return JSON, json.dumps(forms.nvrx(mine, time.time())).encode()
 

@@ -340,7 +340,6 @@ def _between(
     found: Mapping[Key, list[Item]], begin: float, last: float, time: Callable[[Item], float]
 ) -> dict[Key, list[Item]]:
     """The items noted after `begin` and up to the last completed look."""
-
     kept = {
         key: [one for one in items if begin < time(one) <= last] for key, items in found.items()
     }

@@ -272,7 +272,6 @@ class JobsWatch:
         self, kinds: Collection[Kind], at: float
     ) -> dict[Kind, dict[tuple[str, str], float]]:
         """The median time of the parts of a step in earlier runs, in seconds."""
-
         names = matchers(job_name=sorted({kind.job_name for kind in kinds}), part=Not(""))
         found: defaultdict[Kind, defaultdict[tuple[str, str], list[float]]]
         found = defaultdict(lambda: defaultdict(list))

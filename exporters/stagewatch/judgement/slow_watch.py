@@ -422,7 +422,6 @@ def _jobs(ranks: Iterable[Rank]) -> str:
 
 def _selectors(ranks: Collection[Rank]) -> Iterator[str]:
     """Label matchers for these ranks and few others, for a limited number of ranks at a time."""
-
     numbered = sorted(ranks)
     for begin in range(0, len(numbered), _ASKED):
         some = numbered[begin : begin + _ASKED]

@@ -115,7 +115,6 @@ class SlowCollector(Collector):
 
 def samples(ranks: SlowLook, jobs: JobsLook) -> Samples:
     """The results of two looks as samples."""
-
     out = Samples()
     for rank, one in ranks.ranks.items():
         _rank(out, rank, one)

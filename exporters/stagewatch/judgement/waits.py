@@ -219,7 +219,6 @@ def _of_other_roles(
 ) -> tuple[RankFacts, ...]:
     """The ranks that a role without a charge may wait for: charged ranks of other roles, ranks that
     just left, else ranks of other roles that stand still without a visible wait."""
-
     excuse = verdict.excuse
     if excuse and excuse.kind == "other_role" and excuse.rank:
         return (excuse.rank,)

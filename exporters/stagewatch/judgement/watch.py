@@ -254,7 +254,6 @@ def _role(one: Series) -> Role:
 
 def _before(now: float) -> Iterator[float]:
     """The times of the past that a judge goes through when it starts."""
-
     for begin, end, step in _STEPS:
         at = now - begin
         while at < now - end:

@@ -292,5 +292,4 @@ def _span(seconds: Sequence[float]) -> str:
 
 def _inside_with_all(waits: Sequence[Wait]) -> list[str]:
     """The operation that the ranks are in with all members, at most one line."""
-
     return [f"in {label(wait)[0]}: {label(wait)[1]}" for wait in waits if wait.waits_for_nobody][:1]

@@ -383,7 +383,6 @@ def _backward(half: _Half, rects: Sequence[Rect], lowest: set[int], y: float) ->
 
 def _under(box: int, rect: Rect, lowest: set[int], own_side: int) -> tuple[float, str]:
     """Where a link goes down from a box, and the path to this point."""
-
     if box in lowest:
         x = rect.middle[0] + own_side * 24
         return x, f"M{x:.0f} {rect.y + rect.height:.0f}"

@@ -277,7 +277,6 @@ def _pill(arrow: Arrow, shown: Picture) -> list[str]:
 
 def _legend(shown: Picture, y: float) -> tuple[list[str], float]:
     """The legend of the marks in the picture, and the height at which the picture ends."""
-
     looks = {box.look for box in shown.boxes}
     x, parts = float(MARGIN), []
     for look, text in _LOOKS.items():
