@@ -146,10 +146,10 @@ def lines(
     taker: StackTaker,
     names: Mapping[int, str] = MappingProxyType({}),
 ) -> list[str]:
-    """A line for each process: its state, what it sleeps in, its command, where it stands.
+    """A line for each process: state, kernel function that it sleeps in, command, place in the
+    code.
 
-    `names`: of ranks, by pid.
-    """
+    `names`: the names of ranks by pid."""
     shown = sorted(pids)[:MAX_SHOWN]
     stats = proc.stats(shown)
     living = [pid for pid, stat in stats.items() if stat.state not in "ZX"]

@@ -68,7 +68,6 @@ class Truth:
     """Whether the job must be suspected."""
     page: Level
     """Whether the job must page."""
-
     evidence: frozenset[str]
     """The right words of evidence; if empty, any is right."""
     trigger: float
