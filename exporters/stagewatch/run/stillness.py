@@ -25,8 +25,8 @@ class Still:
     until: float
     count: int
     asleep: tuple[int, ...] = ()
-    """The ranks that have not run at all while others may have, none with work to show for it;
-    `count` is then that of ranks."""
+    """The ranks that did not run at all, if other ranks ran without any work; then `count` is the
+    number of ranks."""
 
     @property
     def sentence(self) -> str:
