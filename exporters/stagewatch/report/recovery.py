@@ -82,13 +82,13 @@ class Slo:
 
     @property
     def left(self) -> float:
-        """What is left of the budget; negative when it is overspent."""
+        """The rest of the budget; negative if it is overspent."""
         return self.budget - self.downtime
 
     @property
     def verdict(self) -> str:
-        """`met`, `missed`, or `undecided`: it hangs on time in which nothing was seen, or no job
-        was seen at all."""
+        """`met`, `missed`, or `undecided` if it depends on time in which nothing was seen, or if no
+        job was seen."""
         if self.left < 0:
             return "missed"
         return "met" if self.seen and self.unseen <= self.left else "undecided"
@@ -113,7 +113,7 @@ class ClusterRecovery:
     stalled_gpu_hours: float | None
     interrupted_gpu_hours: float | None
     first_seen: float
-    """The first time at which anything was scraped; the cluster is judged from then on."""
+    """When the first scrape was; the cluster is judged from then on."""
 
     @property
     def repairs(self) -> list[float]:
