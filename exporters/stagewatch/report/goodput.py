@@ -22,10 +22,10 @@ from stagewatch.report.ledger import (
 from stagewatch.report.periods import Period, PeriodOptions, minute, month_words
 
 MAX_ROWS = 15
-"""Rows of a table on the page, the largest first; the others are one row."""
+"""The most rows of a table on the page, the largest ones; the others become one row."""
 
 OTHER = "other"
-"""Every model that has no price of its own."""
+"""Stands for every model without a price of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from stagewatch.prometheus.selectors import Wanted, select
 from stagewatch.report.periods import Period, iso
 
 MAX_COLUMNS = 1500
-"""Times that a report looks at; a longer period is looked at in larger steps."""
+"""The most times in a grid; a longer period has larger steps."""
 
 LARGEST = 1e100
-"""Larger values count as not seen: they have no sums and squares."""
+"""Larger values count as not seen, since their squares are no finite numbers."""
 
 Labels = Mapping[str, Wanted]
 """Labels of a selector, as `select` takes them."""

@@ -10,10 +10,10 @@ from stagewatch.report.events import hung_lines
 from stagewatch.report.history import History, Labels, Line, column_runs
 
 JOIN_SECONDS = 300.0
-"""Signs of one node or job belong together when less than this is between them."""
+"""Signs of one node or job with less time between them belong together."""
 
 SILENT_COLUMNS = 3
-"""An agent counts as silent when it does not answer in this many looks in a row."""
+"""An agent counts as silent if it does not answer at this many looks in a row."""
 
 
 @dataclass(frozen=True, slots=True)

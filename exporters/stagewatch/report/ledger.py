@@ -70,10 +70,10 @@ HOURLY_BELOW = 3 * DAY
 """A shorter period is shown by the hour."""
 
 MEASURED = 300.0
-"""Seconds in which the interval of evaluations is measured."""
+"""The seconds over which the interval of evaluations is measured."""
 
 PIECE = 21600.0
-"""Single evaluations are counted in parts of so many seconds: each count reads every series."""
+"""Evaluations are counted in parts of so many seconds, since a count reads every series."""
 
 
 class Key(NamedTuple):

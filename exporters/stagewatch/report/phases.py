@@ -74,7 +74,7 @@ class Phases:
 
 
 def phases_of(sweep: History, incident: Incident, cluster: str) -> Phases:
-    """Look closely at an incident that a sweep over the whole period showed."""
+    """Look closely at an incident of the sweep over the whole period."""
     first = max(sweep.period.start, incident.start) - BEFORE_SECONDS
     last = min(sweep.period.end, incident.end + AFTER_SECONDS)
     history = sweep.of(Period(first, last), COLUMNS)
@@ -93,7 +93,7 @@ def phases_of(sweep: History, incident: Incident, cluster: str) -> Phases:
     all_back = bool(hit) and None not in restored
     if hit and not all_back:
         until = max(until or 0.0, incident.end)
-    # A job that fails at its start again and again is never seen to run; its alerts count too.
+    # A job that keeps failing at its start is never seen to run; its alerts count too.
     alert = _detected(history, here, incident, began, {*running, *incident.jobs})
     back = [last for _, last in outages.values()]
     return Phases(

@@ -18,13 +18,13 @@ SWEEP_COLUMNS = 45_000
 """A month at a minute."""
 
 MAX_INCIDENTS = 200
-"""Incidents to look at closely: those with jobs before those without, the latest first."""
+"""The most incidents to look at closely: those with jobs first, then the latest."""
 
 JUDGED_SECONDS = 43200.0
-"""An objective is judged over half a day at least: 99.9 % of an hour leave 3.6 s, a look or two."""
+"""An objective is judged over at least half a day: 99.9 % of an hour would be a look or two."""
 
 MAX_SECTIONS = 30
-"""Incidents of a cluster that have a section of their own."""
+"""The most incidents of a cluster with a section of their own."""
 
 _AGENTS = Regex("stagewatch.*")
 """The scrape jobs of node agents and of Slurm's agent."""
@@ -63,13 +63,13 @@ def asked_of(options: RecoveryOptions) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """A service level objective, a share of 1, and what came of it, in seconds."""
+    """A service level objective (a ratio), and its result in seconds."""
 
     objective: float
     period: float
-    """Availability is that of this time."""
+    """The period of the availability."""
     budget_period: float
-    """The error budget is that of this time, of a whole month."""
+    """The period of the error budget: a whole month, if one was asked for."""
     downtime: float
     unseen: float
     seen: bool

@@ -107,7 +107,7 @@ def experiment_opening(experiment: Experiment) -> list[str]:
 
 
 def _began(experiment: Experiment) -> str:
-    """Who went wrong first, and by what; or what verdicts and alerts say of it."""
+    """The first suspect with its evidence; or what verdicts and alerts say."""
     fault, view = experiment.fault, experiment.view
     job = f"job {experiment.job_id}" + (f" (cluster {fault.cluster})" if fault.cluster else "")
     where = f" on {experiment.target}" if experiment.target.names else ""
