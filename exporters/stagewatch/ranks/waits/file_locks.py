@@ -1,7 +1,8 @@
-"""Locks of files, by flock(2) and fcntl(2): who holds the one that a process waits for.
+"""Locks of files, by flock(2) and fcntl(2): who holds the lock that a process waits for.
 
-`/proc/locks` has the holder of a lock in a line, and those that wait for it below, marked `->`; see
-proc_locks(5).  A lock by flock stays with whoever has the file open, after a fork too.
+`/proc/locks` has a line for the holder of a lock, and below it lines with `->` for those that wait
+for it; see proc_locks(5).  A lock by flock belongs to all processes that have the file open after a
+fork.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MAX_OPENERS = 256
 
 
 def other_end(locks: bytes, holders: Holders, pid: int, link: str) -> OtherEnd:
-    """Who holds the lock that a process waits for, given `/proc/locks`."""
+    """Who holds the lock that a process waits for; `locks`: the content of `/proc/locks`."""
     words = f"a lock of {link or 'a file'}"
     holding = _holding(locks, pid)
     opened = holders.of(link)[:MAX_OPENERS] if link else []
@@ -33,8 +34,9 @@ def other_end(locks: bytes, holders: Holders, pid: int, link: str) -> OtherEnd:
 
 
 def _holding(locks: bytes, pid: int) -> int:
-    """The holder of the lock that a process waits for; -1 or 0 if no visible process holds it. A
-    wait for the lock of an open file (F_OFD_SETLKW) does not show whose it is."""
+    """The holder of the lock that a process waits for; -1 or 0 if no visible process holds it.
+
+    A lock of an open file (F_OFD_SETLKW) has no process."""
     holder = 0
     for words in _lines(locks):
         if words[1] == "->":

@@ -1,7 +1,7 @@
 """Futexes: locks, semaphores and conditions in memory that several processes share; see futex(2).
 
-Who holds a semaphore is written nowhere, so a wait for one is for any other process that has mapped
-the same memory.  A private futex is between the threads of one process.
+The holder of a semaphore is recorded nowhere, so a wait for one is for any other process that has
+mapped the same memory.  A private futex is between the threads of one process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRIVATE = 0x80
 
 
 class Mapping(NamedTuple):
-    """What lies at an address."""
+    """The mapping at an address."""
 
     device: bytes
     inode: bytes
@@ -32,7 +32,7 @@ class Mapping(NamedTuple):
 
 
 class Futexes:
-    """Finds who shares the memory that a futex lies in; `candidates` may be asked for theirs."""
+    """Finds who shares the memory of a futex, among the `candidates` whose mappings may be read."""
 
     def __init__(self, proc: Procfs, candidates: Callable[[int], Iterable[int]]) -> None:
         self._proc = proc
@@ -41,10 +41,10 @@ class Futexes:
         self._read = 0
 
     def other_end(self, pid: int, address: int, operation: int, value: int) -> OtherEnd:
-        """Who may wake a thread of a process.
+        """The processes that may wake a thread of a process.
 
-        The C library joins a thread by a futex that is not private, with the number of the thread
-        as its value; see `__pthread_clockjoin_ex` in glibc's nptl/pthread_join_common.c.
+        To join a thread, the C library uses a futex that is not private, whose value is the number
+        of the thread; see `__pthread_clockjoin_ex` in glibc's nptl/pthread_join_common.c.
         """
         if operation & PRIVATE:
             return OtherEnd(Kind.OWN, "a lock or an event of its own threads", own=True)

@@ -1,4 +1,4 @@
-"""Pipes: who reads waits for those who may write, and the reverse."""
+"""Pipes: a reader waits for the processes that may write, and a writer for those that may read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 
 
 def other_end(holders: Holders, pid: int, link: str, *, reads: bool) -> OtherEnd:
-    """Who may write the pipe that a process reads, or read the one that it writes."""
+    """The processes that may write the pipe that a process reads, or read the pipe that it
+    writes."""
     other = os.O_WRONLY if reads else os.O_RDONLY
     found = {holder for holder, mode in holders.modes(link) if mode in (other, os.O_RDWR)}
     others = frozenset(found - {pid})

@@ -36,7 +36,7 @@ class UnixSocket:
     name: bytes = b""
     peer: int = 0
     pending: tuple[int, ...] = ()
-    """Of one that listens: those that have connected and were not accepted."""
+    """For a listening socket, the inodes of connections that it has not accepted yet."""
     unread: int = 0
     """Bytes, or connections that wait to be accepted."""
 
@@ -77,9 +77,9 @@ class UnixSockets:
         self._pending: dict[int, dict[int, int]] = {}
 
     def other_end(self, pid: int, inode: int) -> OtherEnd | None:
-        """Who holds the peer of a process's socket; `None` if it is no Unix socket.
+        """The processes that hold the peer of a process's socket; `None` if it is no Unix socket.
 
-        Raises `SourceError` where nobody may tell.
+        Raises `SourceError` if the sockets may not be read.
         """
         namespace, diag = self._diag(pid)
         if namespace not in self._tables:
