@@ -6,7 +6,6 @@ follows the waits of processes, three steps at most.  `threads` reads the system
 `pipes`, `unix_sockets`, `tcp`, `events`, `several` for poll and epoll, `futexes`, `children`,
 `file_locks`, `storage`.  `holders` knows which process has which descriptor open.
 
-`model` has the answer, and its JSON; `ends` selects the waits that explain why a process does not go
-on.  `blocking_calls` finds the blocking call in a Python stack.  Nothing here knows of verdicts.
-Open `model` first, then `child`.
-"""
+`model` has the answer, and its JSON; `ends` selects the waits that explain why a process does not
+go on.  `blocking_calls` finds the blocking call in a Python stack.  Nothing here knows of verdicts.
+Open `model` first, then `child`."""
