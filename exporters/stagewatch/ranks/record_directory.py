@@ -163,9 +163,9 @@ class RecordDirectory:
         self._done: set[str] = set()
         """Files of ended ranks that we may not remove; they are not read again."""
         self._owners: dict[str, int] = {}
-        """The user of each job that had a living rank."""
+        """The user of each job that had a live rank."""
         self.skipped: Counter[str] = Counter()
-        """Files passed over in the last look, by reason."""
+        """The number of files skipped at the last look, by reason."""
 
     def read(self) -> list[RankRecord]:
         """All records; those of ended ranks for a while longer.
