@@ -42,14 +42,14 @@ class Names:
     is not listed belongs to the stage it runs in, and is `other` where none is open.
     """
     scalars: Mapping[str, str] = field(default_factory=dict)
-    """Name of a logged metric to the name of the scalar."""
+    """The name of the scalar by the name of a logged metric."""
     single_controller: bool = False
     """Whether one process without a rank drives workers that have one."""
     rank_variables: tuple[str, ...] = ("STAGEWATCH_RANK", "RANK")
     """The variables that the framework's workers have and its controller lacks.  Slurm's are not
     among them: a Ray cluster that was started by `srun` hands them down to every process."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """Own names that only processes of a certain role use."""
+    """The role by a name that only processes of this role use."""
 
 
 def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict[str, str | None]:
