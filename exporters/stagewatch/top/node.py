@@ -28,7 +28,7 @@ from stagewatch.top.shares import WorkShares
 INCIDENTS_SECONDS = 10.0
 """How often the files of incidents are read while a job hangs."""
 RATE_SECONDS = 60.0
-"""The time over which steps are counted, where there were two in it."""
+"""The time over which steps are counted, if it has two steps."""
 
 _Key = tuple[str, str, int, int]
 
@@ -40,7 +40,7 @@ class StepRates:
         self._steps: dict[_Key, deque[tuple[float, int]]] = {}
 
     def per_second(self, ranks: Sequence[RankFacts], now: float) -> dict[_Key, float]:
-        """By rank, as of now; without ranks that have not made two steps."""
+        """Steps per second by rank; without ranks that have not made two steps."""
         before, self._steps = self._steps, {}
         rates = {}
         for rank in ranks:

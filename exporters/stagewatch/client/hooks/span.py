@@ -36,11 +36,9 @@ class Names:
 
     framework: str
     stages: Mapping[str, str | None]
-    """The framework's own name, which becomes the substage, to the canonical stage.
-
-    None marks a span that shows no stage: it wraps a whole step, or waits for others.  A name that
-    is not listed belongs to the stage it runs in, and is `other` where none is open.
-    """
+    """The canonical stage by the framework's own name, which becomes the substage.  None marks a
+    span without a stage: it wraps a whole step, or waits for others.  An unlisted name belongs to
+    the stage in which it runs, and is `other` if none is open."""
     scalars: Mapping[str, str] = field(default_factory=dict)
     """The name of the scalar by the name of a logged metric."""
     single_controller: bool = False
