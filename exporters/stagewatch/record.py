@@ -94,8 +94,8 @@ REPLICA = "replica/"
 checked, and the group of ranks that must agree.  The value is the step, modulo 2**21, times 2**32,
 plus a checksum of 32 bits; a double holds this exactly."""
 REPLICA_SLOTS = (1, 16, 256)
-"""A slot keeps the latest check whose step is a multiple of its number.  As ranks are read one after
-the other, only the slower slots of a fast job stay the same for long enough."""
+"""A slot keeps the latest check whose step is a multiple of its number.  As ranks are read one
+after the other, only the slower slots of a fast job stay the same for long enough."""
 REPLICA_STEPS = 1 << 21
 NONFINITE = "replica/nonfinite"
 """The scalar with the first step in which a gradient of this rank alone was NaN or infinite."""
