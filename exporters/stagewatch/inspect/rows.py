@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from stagewatch.core.terminal import aligned
 from stagewatch.core.words import duration
@@ -54,9 +54,6 @@ def _folded(ranks: Sequence[RankFacts], charged: Collection[Key]) -> list[list[R
         if len(folded) <= MOST:
             break
     return folded
-
-
-_Alike = Callable[[RankFacts], Hashable]
 
 
 def _same(rank: RankFacts) -> Hashable:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stagewatch.judgement.from_prometheus import Queries
+from stagewatch.judgement.from_prometheus import Queries, matchers_of
 from stagewatch.judgement.slow import Role, role_of
 from stagewatch.judgement.witnesses import ROLE
 from stagewatch.prometheus.api import Series
@@ -248,10 +248,7 @@ class JobsWatch:
         """How many seconds longer the parts of a step take in slow jobs."""
         if not slow:
             return {}
-        jobs = matchers(
-            cluster=sorted({role.cluster for role in slow}),
-            job_id=sorted({role.job_id for role in slow}),
-        )
+        jobs = matchers_of({(role.cluster, role.job_id) for role in slow})
         now = self._parts(f"{_PARTS}{{{jobs}}}", at)
         before = self._parts(_BEST.replace("SERIES", f"{_PARTS}{{{jobs}}}"), at)
         if any(one.beside == EARLIER for one in slow.values()):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from stagewatch.core.errors import SourceError
-from stagewatch.judgement.from_prometheus import Queries
+from stagewatch.judgement.from_prometheus import Queries, matchers_of
 from stagewatch.judgement.slow import (
     DEVIATIONS,
     LASTING_EXCESS,
@@ -293,7 +293,7 @@ class SlowWatch:
         }
         if not some:
             return {}
-        selector = matchers(**_of_jobs({(role.cluster, role.job_id) for role in some}))
+        selector = matchers_of({(role.cluster, role.job_id) for role in some})
         steps = self._by_role(f"{_STEPS}{{{selector}}}", at)
         return {
             role: ranks
@@ -410,14 +410,9 @@ def _first(*values: float | None) -> float | None:
     return next((value for value in values if value is not None), None)
 
 
-def _of_jobs(keys: Collection[tuple[str, str]]) -> dict[str, list[str]]:
-    clusters, jobs = ({key[at] for key in keys} for at in (0, 1))
-    return {"cluster": sorted(clusters), "job_id": sorted(jobs)}
-
-
 def _jobs(ranks: Iterable[Rank]) -> str:
     """Label matchers for the jobs of these ranks; the caller drops what they match beyond."""
-    return matchers(**_of_jobs({(rank.cluster, rank.job_id) for rank in ranks}))
+    return matchers_of({(rank.cluster, rank.job_id) for rank in ranks})
 
 
 def _selectors(ranks: Collection[Rank]) -> Iterator[str]:
