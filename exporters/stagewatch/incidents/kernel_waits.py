@@ -94,12 +94,11 @@ def kernel_waits(
 def far_ends(
     waiting: Waiting, ranks: Iterable[Rank], proc: Procfs
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
-    """Whom the far ends of connections wait for, for ranks of other nodes that wait for these.
+    """The waits of the far ends of connections, for ranks of other nodes that wait for these.
 
-    A wait has the address of the connection as the other node sees it.  It is for the rank that
-    holds the connection here, or for whom the process waits that holds it.  The key is a rank here,
-    which exports the waits.
-    """
+    A wait has the address of the connection as the other node sees it.  It is a wait for the rank
+    that holds the connection here, or a wait of the process that holds it.  The key is a rank here,
+    which exports the waits."""
     job = _Job(waiting, ranks, proc)
     found: defaultdict[RankKey, tuple[KernelWait, ...]] = defaultdict(tuple)
     for one in waiting.connections if job.ranks else ():
@@ -131,19 +130,20 @@ class _Job:
         self._asked = asked
 
     def waits(self, rank: Rank) -> tuple[KernelWait, ...]:
-        """Whom a rank waits for, and in which call."""
+        """The waits of a rank."""
         found = self._follow(rank.pid, "", rank)
-        # A helper of its own that does not go on counts only if it waits for nobody else.
+        # A helper that does not go on counts only if the rank waits for nobody else.
         outward = [wait for wait in found if not wait.waits_for_nobody]
         return tuple(outward or found)[:MAX_WAITS]
 
     def behind(self, pid: int) -> list[KernelWait]:
-        """Whom the clients of a process on this node wait for in the end; the process is no
-        rank."""
+        """The waits of a client on another node: those of the process here that it has called,
+        which is no rank."""
         return [wait for wait in self._follow(pid, _IN[Kind.TCP], None) if not wait.address]
 
     def _follow(self, first: int, first_how: str, rank: Rank | None) -> list[KernelWait]:
-        """Whom a process waits for, directly or through processes that are no ranks.
+        """The waits of a process for ranks and addresses, and for processes at which waits end;
+        processes that are no ranks are followed.
 
         `rank`: the waiting rank, if it is on this node."""
         found: dict[KernelWait, None] = {}

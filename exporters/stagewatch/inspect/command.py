@@ -217,7 +217,7 @@ def _say_unseen(census: Census, record_dir: Path) -> None:
 
 
 def over(ranks: Sequence[RankFacts]) -> set[str]:
-    """The jobs all of whose ranks here ended, and have marked no progress for long."""
+    """The jobs that are over: all their ranks here ended, and made no progress lately."""
     lasting = {
         rank.job_id
         for rank in ranks

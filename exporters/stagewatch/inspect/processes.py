@@ -66,7 +66,8 @@ class Commands:
     def without_record(
         self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = ""
     ) -> Unrecorded:
-        """The commands of `job`, or all, none of whose processes has shown progress lately."""
+        """The text on commands whose processes have shown no progress lately; `job`: only those of
+        a job."""
         seconds = time.monotonic() - self._began
         kept = {rank.pid for rank in ranks if rank.record is not None}
         mine = [one for one in self._commands if job in ("", one.name)]

@@ -1,4 +1,4 @@
-"""What is known of one rank at one moment, whoever has gathered it."""
+"""The facts about one rank at one moment, from any source."""
 
 from __future__ import annotations
 

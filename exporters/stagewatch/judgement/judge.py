@@ -333,8 +333,8 @@ class _Job:
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
     def _blame_server(self, shared: Mapping[str, Beside]) -> bool:
-        """Whether a single process may be at fault, as the answer to all waits; then the stalled
-        roles are told to wait for it."""
+        """Let the stalled roles wait for a process (`outsider`) if all waits may lead to it alone;
+        returns whether there is such a process."""
         if any(case.charges for case in self.cases.values()):
             return False
         silence = self._silence()

@@ -168,8 +168,8 @@ def lost_nodes(case: Case) -> str:
 
 
 def _accusation(case: Case, *, early: bool) -> str:
-    """Who is at fault, or early on just waited for, in which state, for how long and where, why,
-    and what the others do."""
+    """The sentence on charged ranks: in which state they are, how long and where, why they are at
+    fault (early on, that others wait for them), and what the others do."""
     charges = case.charges
     culprits = [charge.rank for charge in charges]
     named = {id(rank) for rank in culprits}

@@ -55,9 +55,9 @@ there are so many steps in two minutes."""
 STEP_TURN_SECONDS, STEP_TURN_LOOKS = 120.0, 4
 """Turns at every step must be seen at so many looks within this time."""
 STEP_TURN_EXPLAINS = 0.5, 1.5
-"""The share of the variance of own work that turns must explain.  The rest is noise.  They can
-explain 1 at most, but for chance; rare long steps of all ranks seem to explain many times as
-much."""
+"""The least and the largest share of the variance of own work that turns explain.  The rest is
+noise.  Turns cannot explain more than 1 but by chance; rare long steps of all ranks seem to explain
+many times as much."""
 STEP_TURN_VARIES = 0.3
 """The largest deviation of the time of steps, as a share of the cost of a turn: sqrt(0.9 * 0.1) is
 0.3, so a rank has a turn in at least nine of ten steps."""

@@ -24,7 +24,7 @@ def name(text: str) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """`0-6, 8`, at most so many of them."""
+    """`0-6, 8`: the first `_RANGES` ranges of these numbers."""
     return words.ranges(numbers, _RANGES, between=", ")
 
 

@@ -280,4 +280,4 @@ WITNESSES = (
     Witness("swapped", _SWAPPED, *(_ABOVE, 0.02), "%s of its memory is swapped out."),
     Witness("tcp_repeats", _REPEATS, *(_ABOVE, 0.01), "%s of its TCP segments are sent again."),
 )
-"""In the order of the alert."""
+"""All witnesses, in the order of the alert."""

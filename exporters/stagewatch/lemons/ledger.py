@@ -38,9 +38,9 @@ class Unit(NamedTuple):
 class Event:
     """An event of a unit from `start` to `end` (Unix seconds).
 
-    `kind` is named (by the judge: it holds a job up), slow (likewise), xid (a critical error of a
-    GPU) or out (of service); `lost` are the GPU-seconds that it cost.
-    """
+    `kind` is `named` (the judge named a rank there for holding up a job), `slow` (the judge found
+    it slow), `xid` (a critical error of a GPU) or `out` (of service); `lost` are the GPU-seconds
+    that it cost."""
 
     kind: str
     unit: Unit

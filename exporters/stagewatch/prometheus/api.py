@@ -175,7 +175,8 @@ class PrometheusApi:
 
 
 class _Authorization(AuthBase):
-    """Sends one header, whatever a netrc file says; not to another host after a redirect."""
+    """Sends one header and ignores netrc files; after a redirect, it does not send it to another
+    host."""
 
     def __init__(self, value: str) -> None:
         self._value = value

@@ -257,7 +257,8 @@ class EnvironmentScan:
 
 
 def denied(proc: Procfs, read: Mapping[int, bytes | None]) -> frozenset[int]:
-    """Those of these processes whose environment we may not read: they belong to other users."""
+    """Those of these processes whose environment we may not read, since they belong to other
+    users."""
     stats = proc.stats(pid for pid, environ in read.items() if environ is None)
     return frozenset(pid for pid, stat in stats.items() if _KERNEL not in (pid, stat.parent))
 

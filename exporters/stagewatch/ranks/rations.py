@@ -20,7 +20,7 @@ from stagewatch.ranks.model import RANK_LABELS
 PAGE_BYTES = 2_000_000
 """The part of a page for the stages, progress and totals of all ranks."""
 USER_BYTES = 1_500_000
-"""The same for one user."""
+"""The part of a page for the ranks of one user."""
 LINE_BYTES = 140
 """The size of a series without its job and role."""
 
@@ -64,7 +64,7 @@ class RationedSamples(Samples):
     """Samples of ranks and roles: for each, the first ones for which it has room."""
 
     rooms: Mapping[Sequence[object], _Room] = field(default_factory=dict)
-    """By owner; the number of a rank is one, or its text."""
+    """The rooms by owner; a rank is given by its number or its text."""
 
     def _put(self, metric: Metric, value: float | Histogram, labels: Sequence[object]) -> None:
         room = self.rooms.get(labels[: 3 if metric.labels[:3] == RANK_LABELS else 2])
