@@ -107,7 +107,7 @@ class Case:
     special: dict[int, Differences]
     culprits: dict[int, str]
     """Evidence by rank."""
-    nobody: str = ""
+    unnamed: str = ""
     """What is known where it is stalled and nobody can be named; empty otherwise."""
     stalled: bool = True
 

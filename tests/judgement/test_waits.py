@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stagewatch.judgement.judge import judge
-from stagewatch.judgement.wait_words import said
+from stagewatch.judgement.wait_words import wait_sentence
 from stagewatch.judgement.waits import key, waits_of
 from tests.judgement.cases import CASES, ROLES, ranks_of
 
@@ -13,7 +13,7 @@ from tests.judgement.cases import CASES, ROLES, ranks_of
 def sentences(name: str) -> list[str]:
     """The waits of a job by its name."""
     verdicts = judge(CASES[name].ranks("540") if name in CASES else ranks_of(name))
-    return [said(wait, roles=len(verdicts) > 1) for wait in waits_of(verdicts)]
+    return [wait_sentence(wait, roles=len(verdicts) > 1) for wait in waits_of(verdicts)]
 
 
 @pytest.mark.parametrize(

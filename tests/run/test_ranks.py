@@ -89,7 +89,7 @@ def watched(
     monkeypatch.setattr(ranks, "AGAIN_SECONDS", 0)
     monkeypatch.setattr(ranks, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(ranks, "sentence", lambda verdict: verdict.text)
-    monkeypatch.setattr(ranks, "in_one_look", lambda verdicts, _: verdicts)
+    monkeypatch.setattr(ranks, "marked_early", lambda verdicts, _: verdicts)
     monkeypatch.setattr(ranks, "judge", lambda facts: [_of_ranks(fact.rank for fact in facts)])
     watched = Watched(record_dir, children)
     with closing(watched.seen):

@@ -25,7 +25,7 @@ from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.core.state_file import StateFile, moment, text, whole
 from stagewatch.core.words import duration, printable
 from stagewatch.judgement.collector import JudgeContext
-from stagewatch.judgement.from_prometheus import JobKey, Queries, chosen, job_key
+from stagewatch.judgement.from_prometheus import JobKey, Queries, job_key, matchers_of
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.watch import Judged, Look
 
@@ -176,7 +176,9 @@ class OwnerCollector(Collector):
         heard = _heard(api, due) if due else {}
         for key in due[:MOST_AT_ONCE]:
             until, told = self._over[key], self._told[key]
-            lives = bool(api.query(f"count(rl_rank_up{{{chosen([key])}}} == 1) > 0", look.time))
+            lives = bool(
+                api.query(f"count(rl_rank_up{{{matchers_of([key])}}} == 1) > 0", look.time)
+            )
             became = "goes on" if lives else "has ended"
             ended = replace(told, ended=True)
             self._note(key, ended, look.time)
@@ -210,7 +212,7 @@ class OwnerCollector(Collector):
 
 def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, str]:
     """The users of jobs, from the Slurm agent's metrics."""
-    found = api.query(f"job:slurm_owner:info{{{chosen(keys)}}}", at)
+    found = api.query(f"job:slurm_owner:info{{{matchers_of(keys)}}}", at)
     return {job_key(one.labels): one.labels.get("user", "") for one in found}
 
 
@@ -221,7 +223,7 @@ def _judges(api: Queries) -> list[float]:
 
 def _heard(api: Queries, keys: Sequence[JobKey]) -> Mapping[JobKey, float]:
     """The number of messages that all judges have sent, by job."""
-    asked = f"max_over_time({TOLD.name}{{{chosen(keys)}}}[{REMEMBERED_SECONDS:.0f}s])"
+    asked = f"max_over_time({TOLD.name}{{{matchers_of(keys)}}}[{REMEMBERED_SECONDS:.0f}s])"
     found: dict[JobKey, float] = {}
     for one in api.query(asked):
         key = job_key(one.labels)

@@ -27,9 +27,9 @@ from stagewatch.core.words import printable
 from stagewatch.host.mounts import mount_id, pin, reopen
 
 MAX_MARKERS = 256
-"""Told of at once; open ones come before closed ones, and late ones before early ones."""
+"""The most markers that are shown at once: open ones first, then the latest."""
 MAX_FILES = 4096
-"""Looked at."""
+"""The most files that are read."""
 MAX_BYTES = 16 * 1024
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})\.json")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -20,11 +20,11 @@ from typing import Any, NoReturn
 from stagewatch.ranks.nccl.layout import BEGUN, FLIGHT_RECORDER, IDLE, LAUNCHED, Communicator
 
 MAX_BYTES = 32 << 20
-"""Bytes of a dump."""
+"""The largest dump in bytes."""
 MAX_GROUPS = 64
 MAX_NUMBER = 1 << 53
 MAX_TOLD = 8
-"""Groups of a rank that are reported."""
+"""The most groups of a rank that are reported."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ def version(dump: str) -> list[int] | None:
 
 
 def load(dump: str, uid: int) -> Any:
-    """The content of a dump, of builtin types alone."""
+    """The content of a dump, with builtin types only."""
     with _Pinned(dump, uid, stat.S_ISREG) as path, Path(path).open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -112,10 +112,10 @@ def positions(dump: Any) -> dict[str, Position]:
 
 
 def calls(groups: Mapping[str, Position], rank: int, world: int = 0) -> list[Communicator]:
-    """What a rank has open in each of some groups, or had last; those first that have something
-    open.  A kernel has begun where PyTorch measures how long collectives take.
+    """The open or last operation of a rank in some of its groups, open ones first.
 
-    `world`: how many ranks there are, as gloo does not tell the members of groups.
+    Whether a kernel has begun is known only if PyTorch measures the time of collectives.
+    `world`: the number of ranks, since gloo does not record the members of groups.
     """
     told = []
     for one in sorted(groups.values(), key=lambda one: (one.completed >= one.enqueued, one.name)):
@@ -135,14 +135,14 @@ def _number(value: Any) -> int:
 
 
 def _described(name: str, description: str) -> str:
-    """A group by the name that the client gives it, but for one that is too long for its record."""
+    """The name that the client gives a group, unless it is too long for a record."""
     if description == "default_pg":
         return "world"
     return f"{description}:{name}" if description not in ("", "undefined") else name
 
 
 def facts(by_rank: Mapping[int, Mapping[str, Position]]) -> list[str]:
-    """One line for each process group in which something is not done, the rank behind first."""
+    """A line for each process group with an unfinished operation, the ranks behind first."""
     lines = []
     for group in sorted({name for groups in by_rank.values() for name in groups}):
         here = {rank: groups[group] for rank, groups in by_rank.items() if group in groups}
@@ -170,13 +170,14 @@ def have(ranks: Iterable[int]) -> str:
 
 
 class _Pinned:
-    """A path that leads to something of this kind and user, by a descriptor that stays."""
+    """A path to a file of the right kind and user, held by a descriptor so that it stays the
+    same."""
 
     def __init__(self, path: str, uid: int, kind: Any) -> None:
         self._path, self._uid, self._kind = path, uid, kind
 
     def __enter__(self) -> str:
-        """What to open.  Nothing has been opened until here: O_PATH wakes no device."""
+        """The path to open; O_PATH itself has opened no device."""
         self._descriptor = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         status = os.fstat(self._descriptor)
         if not self._kind(status.st_mode) or status.st_uid != self._uid:
@@ -190,7 +191,7 @@ class _Pinned:
 
 
 class _Plain(pickle.Unpickler):
-    """Takes no class and no function, so that nothing of a dump is ever called."""
+    """Refuses all classes and functions, so that a dump cannot call anything."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"{module}.{name} has no place in a dump")

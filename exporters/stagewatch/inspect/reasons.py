@@ -1,4 +1,4 @@
-"""Says step by step why the judge decided so on each role of a job."""
+"""Explains step by step why the judge decided as it did on each role of a job."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ _TITLES = (
 
 
 _MOST = 4
-"""Lines on those at fault; of the rest only the number is shown."""
+"""The most lines on charged ranks; for the rest, only their number is shown."""
 
 
 def _evidence(own: Case) -> Reason:
-    """What was looked at and what of it counted, before other roles were weighed."""
+    """The kinds of evidence in a role, and which one counted, before other roles were weighed."""
     counted = _kind(own.charges) if own.charges else len(_TITLES)
     grounds = []
     for kind, title in enumerate(_TITLES):
@@ -140,7 +140,7 @@ def _evidence(own: Case) -> Reason:
         who = whom([charge.rank for charge in own.charges], roles=False)
         answer = f"{who[:1].upper()}{who[1:]}"
     else:
-        answer = f"None of them: {NOBODY.get(own.nobody, own.nobody)}"
+        answer = f"None of them: {NOBODY.get(own.unnamed, own.unnamed)}"
     return Reason("Which of its ranks is at fault?", answer, tuple(grounds))
 
 
@@ -158,7 +158,7 @@ def _kind(charges: Sequence[Charge]) -> int:
 
 
 def _charged(charges: Sequence[Charge]) -> list[str]:
-    """A line for those at fault for the same reason."""
+    """Lines on the charged ranks, one for all with the same evidence."""
     alike: dict[tuple[str, ...], list[RankFacts]] = {}
     for charge in charges:
         what = charge.evidence, charge.group, charge.op, charge.confidence
@@ -172,7 +172,7 @@ def _charged(charges: Sequence[Charge]) -> list[str]:
 
 
 def _nobody(kind: int, own: Case) -> str:
-    """Why a kind of evidence named nobody, where more than that is known."""
+    """Why a kind of evidence named nobody; `nobody` if no more is known."""
     if kind == _DIED and own.gone:
         who = whom(own.gone, roles=False)
         return f"{who}, but the job no longer counts on it"
@@ -218,7 +218,7 @@ _AS_A_WHOLE = {
         "ranks of other roles wait for dead members, or may wait for these",
     ),
 }
-"""Why a role is at fault though nothing in it alone says so."""
+"""Why a role is at fault as a whole, although nothing within it shows so, by evidence."""
 
 
 def _dying(verdicts: Sequence[Verdict]) -> bool:
@@ -230,7 +230,7 @@ def _dying(verdicts: Sequence[Verdict]) -> bool:
 
 
 def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Why a role gives way to others."""
+    """Why the evidence of a role gives way to that of other roles."""
     grounds = [
         f"the kernel shows {wait.how} that rank {wait.rank} of {name(wait.role)} must end"
         for wait in own.outside
@@ -263,7 +263,7 @@ def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tup
 
 
 def _stays(other: Verdict) -> str:
-    """Why ranks may wait for a role that is not stalled; empty if nothing says so."""
+    """Why ranks may wait for a role that is not stalled; empty if nothing shows so."""
     if other.case.never_marked:
         return "has never marked progress"
     ages = [rank.step_age_seconds for rank in other.case.live]
@@ -282,14 +282,14 @@ def _left_just_now(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _summary(verdict: Verdict) -> str:
-    """Who of a role is at fault, why, and how sure that is."""
+    """The ranks of a role at fault, why, and with which confidence."""
     first, several = verdict.charges[0], len(verdict.charges) > 1
     who = whom(verdict.culprits, roles=False)
     does = meaning(first, several=several)
     return f"{who} {does} ({first.evidence}, {first.confidence})"
 
 
-# ---- Is somebody woken? -------------------------------------------------------------------------
+# ---- Does it page? ------------------------------------------------------------------------------
 
 
 def _woken(state: State, now: float, limits: Limits) -> Reason:
@@ -311,7 +311,7 @@ def _woken(state: State, now: float, limits: Limits) -> Reason:
 
 
 def _why_patient(state: State, patience: float, limits: Limits) -> str:
-    """Which of the reasons to be patient is the longest."""
+    """The reason for the present patience: the one that gives the longest."""
     stages = {rank.stage for rank in state.verdict.case.live}
     long = {limits.long(stage): stage for stage in stages if limits.long(stage)}
     if patience in long:

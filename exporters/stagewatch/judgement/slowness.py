@@ -91,7 +91,7 @@ CAUSE = Metric(
 
 
 class SlowCollector(Collector):
-    """Compares the ranks of all jobs with each other, and jobs with what they were."""
+    """Compares the ranks of all jobs with their peers, and jobs with their own past."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class SlowCollector(Collector):
 
 
 def samples(ranks: SlowLook, jobs: JobsLook) -> Samples:
-    """What two looks have shown as series."""
+    """The results of two looks as samples."""
     out = Samples()
     for rank, one in ranks.ranks.items():
         _rank(out, rank, one)
@@ -140,8 +140,8 @@ def _rank(out: Samples, rank: Rank, one: SlowRank) -> None:
     out.add(SINCE, one.since, *rank)
     out.add(COST, one.cost, *rank)
     out.add(PER_STEP, one.seconds_per_step, *rank)
-    for beside in one.beside:
-        out.add(WITNESS, beside.value, *rank, beside.witness, beside.reason, beside.words)
+    for witness in one.witnesses:
+        out.add(WITNESS, witness.value, *rank, witness.witness, witness.reason, witness.words)
 
 
 def _build(options: NoOptions, context: JudgeContext) -> SlowCollector:

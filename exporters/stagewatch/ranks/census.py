@@ -1,4 +1,4 @@
-"""Whether all ranks of the node can be found: room for records, and unreadable processes."""
+"""What may hide ranks of the node: no room for records, and unreadable processes."""
 
 from __future__ import annotations
 

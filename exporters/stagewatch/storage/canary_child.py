@@ -24,7 +24,7 @@ SYNC_EVERY = 8 << 20
 LARGE_SECONDS = 10.0
 """The larger write stops after this time: on a slow mount fewer bytes are enough."""
 MISMATCH = "mismatch"
-"""In place of an errno: the file has other bytes than were written."""
+"""Stands for an errno: the file has other bytes than were written."""
 
 
 class _Failed(Exception):
@@ -83,7 +83,7 @@ class _Canary:
             self.result["seconds"][name] = time.monotonic() - began
 
     def small(self) -> None:
-        """The canary itself, if there is room for it."""
+        """Write the canary itself, if there is room for it."""
         available = self._space()
         if available < self.floor + self.bytes:
             self.result["skipped"] = "below_floor"
@@ -107,7 +107,7 @@ class _Canary:
             self._remove()
 
     def large(self) -> dict[str, float] | None:
-        """Throughput of a larger file in the same place, after the small one is gone."""
+        """The throughput of a larger file in the same place, after the small one was removed."""
         if "skipped" in self.result or self._space() < self.floor + self.large_bytes:
             return None
         content = os.urandom(CHUNK)
@@ -135,7 +135,7 @@ class _Canary:
         }
 
     def _fill(self, descriptor: int, content: bytes) -> int:
-        """Write up to the large size, synced as it grows; the bytes written."""
+        """Write a file of the large size, synced as it grows; returns the bytes written."""
         written = 0
         end = time.monotonic() + LARGE_SECONDS
         while written < self.large_bytes and time.monotonic() < end:
@@ -154,7 +154,7 @@ class _Canary:
                 self._remove()
 
     def _space(self) -> int:
-        """Bytes that may still be written; also notes the free space."""
+        """The number of bytes that may still be written; also notes the free space."""
         with self._phase("statvfs"):
             found = os.statvfs(self.directory)
         self.result["space"] = {

@@ -42,7 +42,7 @@ def _timer(module: ModuleType, patches: Patches) -> None:
 
 
 def _of_class(_: Any, input: Any) -> tuple[bool, Any]:
-    """Of `call_rollout_function(fn, input)`."""
+    """Whether `call_rollout_function(fn, input)` evaluates, and the number of the rollout."""
     return input.evaluation, input.rollout_id
 
 

@@ -107,7 +107,8 @@ def rollout(
 
 
 def of_function(_: Any, __: Any, rollout_id: Any, *___: Any, evaluation: bool) -> tuple[bool, Any]:
-    """Of `call_rollout_fn(fn, args, rollout_id, data_source, evaluation=...)`."""
+    """Whether `call_rollout_fn(fn, args, rollout_id, data_source, evaluation=...)` evaluates, and
+    the number of the rollout."""
     return evaluation, rollout_id
 
 

@@ -18,7 +18,7 @@ from stagewatch.faults.plan import Kind, Plan, Request, Step
 from stagewatch.faults.tools import Commands, require, shown
 
 _FILL_LIMIT_SECONDS = 3600.0
-"""For a file system where blocks are written one by one, as on NFS version 3."""
+"""The time limit for a file system that writes blocks one by one, such as NFS version 3."""
 
 
 @dataclass(frozen=True, slots=True)
