@@ -1,8 +1,8 @@
 """Injects faults, and marks faults that other tools inject, so that dashboards, reports and alerts
 show them.
 
-A marker is a small file that the node agent reads and exports.  All of these commands first undo
-injections that were killed."""
+A marker is a small file that the node agent reads and exports.  Every one of these commands first
+undoes the faults of commands that were killed."""
 
 from __future__ import annotations
 

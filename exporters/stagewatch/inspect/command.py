@@ -12,7 +12,7 @@ line, unless you name it as JOB.
 
 exit status:
   0  nothing appears to be wrong, or there is no rank of any job
-  1  no look was possible: a server does not answer, a directory is unreadable; or no such job
+  1  it could not look: a server does not answer, a directory is unreadable; or no such job
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
      rank is gone, that is, its process ended without closing its record; or all processes of a
@@ -112,8 +112,8 @@ class InspectOptions(LookOptions):
     )
     gpu_dump: bool = config.option(
         False,
-        "have CUDA write a core dump of the GPU of each rank at fault, which stops it for seconds, "
-        "and read its kernel by cuda-gdb; for your own ranks that were started with "
+        "have CUDA write a core dump of every GPU of a rank at fault, which stops it for seconds, "
+        "and read its kernel with cuda-gdb; only for your own ranks, started with "
         "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 and CUDA_COREDUMP_GENERATION_FLAGS=skip_abort",
     )
 

@@ -43,7 +43,7 @@ class Wanted:
     """Options of `stagewatch report experiment`."""
 
     fault: str = option("", "id of the fault's marker; always needed")
-    baseline: str = option("10m-before", "what is normal: 10m-before (the injection) or START..END")
+    baseline: str = option("10m-before", "normal time: 10m-before (the injection) or START..END")
     job: str = option("", "job; the only one if empty")
     origin: str = option(
         "",

@@ -6,11 +6,11 @@ Every PyTorch process that the command starts records its training steps, checkp
 collectives, and the stages of the framework that it imports.  Meanwhile, `stagewatch inspect` in
 another terminal says what the ranks do.  STAGEWATCH_OFF=1 switches the recording off.
 
-Signals and the exit status pass through.  In the end one line on standard error says what happened:
-which rank failed first and of what, by records, exit statuses, the kernel log where it may be read,
-and the log, where standard error goes to a file.
+Signals and the exit status pass through.  At the end, one line on standard error says which rank
+failed first, and why.  It is based on the records, the exit statuses, the kernel log if it can be
+read, and the job's own log if standard error goes to a file.
 
-exit status: that of the command; 130 after Ctrl-C, 126 or 127 where it cannot be run
+exit status: that of the command; 130 after Ctrl-C, 126 or 127 if it cannot be run
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.died.causes import Cause, Kind, first
 from stagewatch.died.log import read, together
 from stagewatch.host.procfs import Procfs
+from stagewatch.judgement.limits import site_limits
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.run.child import end_alike
 from stagewatch.run.child import run as run_child
@@ -82,7 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     recorder = flight_recorder(os.environ)
     added = {**nccl(arguments.nccl), **ras(os.environ)}
     environ = environment({**os.environ, **added}, arguments.job) | recorder
-    ranks = Ranks(records, Procfs(), tell=_teller())
+    bare_seconds = site_limits(arguments).bare_seconds
+    ranks = Ranks(records, Procfs(), tell=_teller(), bare_seconds=bare_seconds)
     try:
         written = _written()
         status = run_child(command, environ, ranks.look)

@@ -52,7 +52,7 @@ class TopOptions(LookOptions):
 
     interval: float | None = config.option(
         None,
-        f"time between two looks; unless given {NODE_SECONDS:g} s, and {JOB_SECONDS:g} s with "
+        f"time between two looks; if none, {NODE_SECONDS:g} s, and {JOB_SECONDS:g} s with "
         "--prometheus",
         parse=config.duration,
     )
