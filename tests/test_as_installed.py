@@ -379,16 +379,29 @@ def test_the_page_names_the_rank_that_roots_page_names(node: Node, installed: In
         pytest.fail(f"{installed.how.name}: {told(installed.agent)!r}, not {told(node.root)!r}")
 
 
-def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) -> None:
-    agent, job = installed.agent, installed.asks
-    _wait_until_servers_are_seen(agent, job)
+@pytest.fixture(scope="module")
+def asked_in_vain(installed: Installed) -> Installed:
+    """One of its servers ends, one closes every connection and one refuses, all at once."""
+    agent = installed.agent
+    for job in (installed.asks, *(job for job, _ in installed.in_vain.values())):
+        wait_for(lambda job=job: agent.value("rl_rank_tcp_connections", job_id=job), "a connection")
+    soon = time.time() + 3 * LOOK_SECONDS
+    name = "stagewatch_collector_last_success_timestamp_seconds"
+    wait_for(lambda: (agent.value(name, collector="incidents") or 0) > soon, "looks at servers")
     psutil.Process(installed.server.pid).kill()
+    for number, (_, server) in installed.in_vain.items():
+        psutil.Process(server.pid).send_signal(number)
+    return installed
+
+
+def test_a_server_of_another_user_that_has_ended_is_named(asked_in_vain: Installed) -> None:
+    server = asked_in_vain.server.pid
 
     def told() -> bool:
         return any(
-            f"(pid {installed.server.pid}), which has ended" in dict(pairs)["process"]
-            for name, pairs in agent.series()
-            if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == job
+            f"(pid {server}), which has ended" in dict(pairs)["process"]
+            for name, pairs in asked_in_vain.agent.series()
+            if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == asked_in_vain.asks
         )
 
     wait_for(told, "the server that has ended", limit=90)
@@ -402,27 +415,18 @@ def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) 
     ],
 )
 def test_a_server_of_another_user_that_is_asked_again_and_again_is_named(
-    installed: Installed, after: signal.Signals
+    asked_in_vain: Installed, after: signal.Signals
 ) -> None:
-    job, server = installed.in_vain[after]
-    _wait_until_servers_are_seen(installed.agent, job)
-    psutil.Process(server.pid).send_signal(after)
+    job, server = asked_in_vain.in_vain[after]
 
     def told() -> bool:
         return any(
             f"(pid {server.pid})" in dict(pairs).get("through", "")
-            for name, pairs in installed.agent.series()
+            for name, pairs in asked_in_vain.agent.series()
             if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == job
         )
 
     wait_for(told, "the server that is asked again and again", limit=120)
-
-
-def _wait_until_servers_are_seen(agent: NodeAgent, job: str) -> None:
-    wait_for(lambda: agent.value("rl_rank_tcp_connections", job_id=job), "it is connected")
-    soon = time.time() + 3 * LOOK_SECONDS
-    name = "stagewatch_collector_last_success_timestamp_seconds"
-    wait_for(lambda: (agent.value(name, collector="incidents") or 0) > soon, "looks at servers")
 
 
 def test_the_debug_server_of_another_users_rank_is_asked(node: Node, installed: Installed) -> None:
