@@ -39,8 +39,8 @@ OPERATION = 0.02
 """Seconds that an all_reduce takes once all have come."""
 Work = Callable[[int, int, float], float]
 """Seconds of own work on the host, by rank, step and time."""
-PLAYED = ("fifth_slower_from_start", "rare_bursts", "rotating_collections", "slow_node_hot")
-"""Of HangBench's in which a few ranks work, and then meet, one of each kind."""
+PLAYED = ("rare_bursts", "slow_node_hot")
+"""Of HangBench's in which a few ranks work, and then meet: seldom, and always."""
 
 
 @dataclasses.dataclass
