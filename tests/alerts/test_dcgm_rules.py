@@ -68,10 +68,7 @@ READINGS = [
     (f'gpu_sm_active_ratio{{uuid="{UUID}0"}}', 0.941),
     (f'gpu_pcie_throughput_bytes_per_second{{uuid="{UUID}0",direction="tx"}}', 1572864000),
     (f'gpu_nvlink_errors_total{{uuid="{UUID}0",kind="crc_flit"}}', 5),
-    (
-        f'gpu_ecc_errors_total{{uuid="{UUID}0",memory="all",kind="uncorrected",scope="volatile"}}',
-        1,
-    ),
+    (f'gpu_ecc_errors_total{{uuid="{UUID}0",memory="all",kind="uncorrected",scope="volatile"}}', 1),
     (f'gpu_remapped_rows{{uuid="{UUID}0",kind="corrected"}}', 2),
     (f'gpu_throttle_active{{uuid="{UUID}0",reason="hw_thermal"}}', 1),
     (f'gpu_info{{uuid="{UUID}0",type="h100",minor="0",driver="550.90.07",source="dcgm"}}', 1),

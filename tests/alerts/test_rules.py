@@ -21,11 +21,7 @@ from tests.running import output
 ALERTS = ROOT / "alerts"
 FILES = sorted(ALERTS.glob("*.rules.yaml"))
 SUBJECTS = [path.name.removesuffix(".rules.yaml") for path in FILES]
-MORE_TESTS = {
-    "self": ["limits-missing"],
-    "slurm": ["slurm-hours"],
-    "stages": ["stages-failures"],
-}
+MORE_TESTS = {"self": ["limits-missing"], "slurm": ["slurm-hours"], "stages": ["stages-failures"]}
 """Files of tests beside that of the subject's own name."""
 RUNBOOKS = (
     '{{ with query "stagewatch_runbooks_info" | sortByLabel "url" }}{{ . | first | label "url" }}/'

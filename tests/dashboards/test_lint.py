@@ -26,16 +26,7 @@ UIDS = {
 """Links and bookmarks hold these: they never change."""
 RUNBOOK = "${runbooks:raw}/${__value.text}.md"
 
-KINDS = {
-    "row",
-    "text",
-    "stat",
-    "timeseries",
-    "state-timeline",
-    "heatmap",
-    "table",
-    "bargauge",
-}
+KINDS = {"row", "text", "stat", "timeseries", "state-timeline", "heatmap", "table", "bargauge"}
 every_board = pytest.mark.parametrize("name", boards.NAMES)
 
 

@@ -22,10 +22,7 @@ BUS = "0000:3b:00"
             "NVRM: Xid (PCI:0000:3b:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link -1 (0x004505c6)",
             lines.XidLine(BUS, 145, nonfatal=True),
         ),
-        (
-            "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
-            lines.XidLine(BUS, 79, plain=True),
-        ),
+        ("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", lines.XidLine(BUS, 79, plain=True)),
         (
             "NVRM: The NVIDIA GPU 0000:3b:00.0\nNVRM: (PCI ID: 10de:2335) installed in this system "
             "has\nNVRM: fallen off the bus and is not responding to commands.",

@@ -41,8 +41,7 @@ class Hosts:
             self.a = self._host()
             self.b = self._host()
             self.run(
-                self.a,
-                *f"ip link add name wire type veth peer name wire netns {self.b}".split(),
+                self.a, *f"ip link add name wire type veth peer name wire netns {self.b}".split()
             )
             for pid, address in ((self.a, "10.77.0.1/16"), (self.b, "10.77.0.2/16")):
                 self.run(pid, "ip", "address", "add", address, "dev", "wire")
