@@ -22,6 +22,7 @@ from stagewatch.ranks.work import (
     STILL,
     TRICKLE_BYTES_PER_SECOND,
     WINDOW_SECONDS,
+    Stillness,
     WorkCollector,
 )
 from tests.fake_clock import Clock
@@ -51,7 +52,10 @@ class Watched:
     def __init__(self, proc: Path, sockets: RankSockets, ranks: FakeRanks, clock: Clock) -> None:
         self.proc = proc
         self.ranks = ranks
-        self.collector = WorkCollector(ranks, family_io(ranks, proc), sockets, clock=clock)
+        self.stillness = Stillness(clock)
+        self.collector = WorkCollector(
+            ranks, family_io(ranks, proc), sockets, stillness=self.stillness, clock=clock
+        )
         self._clock = clock
         self._done: dict[int, list[float]] = {}
 
@@ -140,6 +144,16 @@ def test_children_at_work_are_told_as_such(what: str, watched: Watched) -> None:
         watched.does(11, parent=10, moved=ENOUGH_BYTES)
     assert watched.by() == {"children"}
     assert watched.by(watched.look(WINDOW_SECONDS)) == set()
+
+
+def test_a_trickle_is_no_work_but_breaks_the_silence(watched: Watched, clock: Clock) -> None:
+    watched.look()
+    assert clock.now - watched.stillness.silent[KEY] == 5
+    watched.does(11, parent=10)
+    watched.look()
+    watched.does(11, parent=10, moved=1)
+    assert watched.by() == set()
+    assert (clock.now - watched.stillness.silent[KEY], watched.stillness.seconds(KEY)) == (0, 5)
 
 
 def test_a_rank_that_tells_nothing_is_still_until_it_works_or_starts_a_process(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.terminal import aligned
@@ -137,8 +138,17 @@ def _cpu(stat: ProcessStat) -> float:
     return stat.user_seconds + stat.system_seconds
 
 
-def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) -> list[str]:
-    """A line for each process: its state, what it sleeps in, its command, where it stands."""
+def lines(
+    pids: Iterable[int],
+    proc: Procfs,
+    files: Files,
+    taker: StackTaker,
+    names: Mapping[int, str] = MappingProxyType({}),
+) -> list[str]:
+    """A line for each process: its state, what it sleeps in, its command, where it stands.
+
+    `names`: of ranks, by pid.
+    """
     shown = sorted(pids)[:MAX_SHOWN]
     stats = proc.stats(shown)
     living = [pid for pid, stat in stats.items() if stat.state not in "ZX"]
@@ -152,7 +162,7 @@ def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) ->
         status = proc.exit_status(pid) if gone else None
         rows.append(
             (
-                str(pid),
+                f"{pid}, {names[pid]}" if pid in names else str(pid),
                 ended(status) if gone else _STATES.get(stat.state, stat.state),
                 "-" if gone else short_channel(proc.wait_channel(pid, pid)) or "-",
                 printable(words or stat.command, MAX_COMMAND),

@@ -68,11 +68,18 @@ class EnvironmentScan:
         files: Files,
         *,
         patience: float = 0.0,
+        every: float = SCAN_SECONDS,
+        afresh: float = RESCAN_SECONDS,
+        pids: Callable[[], Iterable[int]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`every`, `afresh`: seconds between looks for new processes, and between readings of all;
+        `pids`: those looked at, which are all of the node without it."""
         self._proc = proc
         self._files = files
         self._patience = patience
+        self._every, self._afresh = every, afresh
+        self._pids = pids or proc.pids
         self._clock = clock
         self._done = threading.Event()
         self._done.set()
@@ -115,9 +122,9 @@ class EnvironmentScan:
         """Start a scan if one is due and none is running."""
         now = self._clock()
         under_way = not self._done.is_set() and now - self._scanned_at < GIVE_UP_SECONDS
-        if not under_way and now - self._scanned_at >= SCAN_SECONDS:
+        if not under_way and now - self._scanned_at >= self._every:
             self._scanned_at = now
-            if now - self._rescanned_at >= RESCAN_SECONDS:
+            if now - self._rescanned_at >= self._afresh:
                 self._rescanned_at = now
                 self._seen = set()
             self._done = threading.Event()
@@ -147,7 +154,7 @@ class EnvironmentScan:
         self._said = message
 
     def _scan(self, recorded: set[int]) -> None:
-        pids = set(self._proc.pids())
+        pids = set(self._pids())
         running = self._running(self._candidates)
         candidates = {pid: each for pid, each in self._candidates.items() if pid in running}
         seen = (self._seen & pids) - (self._candidates.keys() - candidates.keys())

@@ -77,6 +77,8 @@ class Stillness:
     clock: Callable[[], float] = time.monotonic
     since: Mapping[RankKey, float] = field(default_factory=dict)
     """When each was last seen to move."""
+    silent: Mapping[RankKey, float] = field(default_factory=dict)
+    """When each was last seen to read or write a byte, be it a trickle."""
 
     def seconds(self, key: RankKey) -> float | None:
         """`None` of a rank that is not known, or makes marks."""
@@ -91,6 +93,8 @@ class _Rank:
     pid: int
     alive: float
     """When it was last seen at work or to start a process."""
+    moved: float
+    """When it was last seen to read or write a byte."""
     processes: dict[int, _Done] = field(default_factory=dict)
     """As of the last look."""
     connections: dict[int, int] = field(default_factory=dict)
@@ -128,11 +132,12 @@ class WorkCollector(Collector):
         known, self._known = self._known, {}
         out = Samples(denied=look.denied)
         still: dict[RankKey, float] = {}
+        silent: dict[RankKey, float] = {}
         for key, pids in look.families.members.items():
             rank = known.get(key)
             first = rank is None or rank.pid != pids[0]
             if rank is None or first:
-                rank = _Rank(pids[0], now)
+                rank = _Rank(pids[0], now, now)
             self._known[key] = rank
             started = _look(rank, pids, look, connections.get(key, {}), now, first=first)
             by = _work(rank)
@@ -142,8 +147,8 @@ class WorkCollector(Collector):
                 rank.alive = now
             if key not in tell and pids[0] in look.by_pid:
                 out.add(STILL, now - rank.alive, *key)
-                still[key] = rank.alive
-        self._stillness.since = still
+                still[key], silent[key] = rank.alive, rank.moved
+        self._stillness.since, self._stillness.silent = still, silent
         return out
 
     def _connections(self) -> dict[RankKey, dict[int, int]]:
@@ -179,6 +184,8 @@ def _look(
             (own if pid == rank.pid else children).add(done, rank.processes.get(pid, _NOTHING))
         for cookie, count in connections.items():
             own.moved_bytes += max(0, count - rank.connections.get(cookie, 0))
+    if own.moved_bytes or children.moved_bytes:
+        rank.moved = now
     started = not first and not processes.keys() <= rank.processes.keys()
     rank.processes, rank.connections = processes, connections
     rank.window.append((now, own, children))

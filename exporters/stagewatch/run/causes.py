@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.words import ended
@@ -93,15 +94,31 @@ def _death(number: int) -> tuple[Death, bool]:
     return (Death.HOST_MEMORY, False) if number == signal.SIGKILL else (Death.CODE, True)
 
 
-def of_helpers(endings: Sequence[Ending], until: float, *, apart: bool) -> Iterable[Cause]:
+def of_helpers(
+    endings: Sequence[Ending],
+    until: float,
+    *,
+    apart: bool,
+    names: Mapping[int, str] = MappingProxyType({}),
+) -> Iterable[Cause]:
     """Processes that are no ranks, as far as that is known (`apart`), and that a fatal signal has
-    ended shortly before `until`."""
+    ended shortly before `until`; `names`: of ranks without a record, by pid."""
     for ending in endings:
         if ending.signal in FATAL and until - ECHO_SECONDS <= ending.time:
-            whom = f"process {ending.pid} ({ending.command}){', which is no rank,' * apart}"
+            no_rank = ", which is no rank," * (apart and ending.pid not in names)
             yield Cause(
-                Kind.HELPER, ending.time, whom, ended(ending.status), *_death(ending.signal)
+                Kind.HELPER,
+                ending.time,
+                f"{process_name(ending, names)}{no_rank}",
+                ended(ending.status),
+                *_death(ending.signal),
             )
+
+
+def process_name(ending: Ending, names: Mapping[int, str]) -> str:
+    """`rank 1 (pid 4711)`, by the names of ranks without a record, or `process 4711 (python)`."""
+    name = names.get(ending.pid)
+    return f"{name} (pid {ending.pid})" if name else f"process {ending.pid} ({ending.command})"
 
 
 def of_kernel(log: Kmsg, since: float, names: Mapping[int, str]) -> Iterator[Cause]:

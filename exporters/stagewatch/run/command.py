@@ -35,6 +35,7 @@ from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.died.causes import Cause, Kind, first
 from stagewatch.died.log import read, together
 from stagewatch.host.procfs import Procfs
+from stagewatch.judgement.limits import site_limits
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.run.child import end_alike
 from stagewatch.run.child import run as run_child
@@ -82,7 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     recorder = flight_recorder(os.environ)
     added = {**nccl(arguments.nccl), **ras(os.environ)}
     environ = environment({**os.environ, **added}, arguments.job) | recorder
-    ranks = Ranks(records, Procfs(), tell=_teller())
+    bare_seconds = site_limits(arguments).bare_seconds
+    ranks = Ranks(records, Procfs(), tell=_teller(), bare_seconds=bare_seconds)
     try:
         written = _written()
         status = run_child(command, environ, ranks.look)

@@ -26,6 +26,7 @@ from stagewatch.inspect.evidence import gather
 from stagewatch.inspect.processes import lines
 from stagewatch.judgement.from_node import observe, shown_by
 from stagewatch.judgement.judge import judge
+from stagewatch.judgement.limits import DEFAULT
 from stagewatch.judgement.paging import in_one_look
 from stagewatch.judgement.sentence import sentence
 from stagewatch.kernel_log.reader import KERNEL_LOG, Kmsg
@@ -35,6 +36,7 @@ from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.records import Life, RankRecord
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.run import causes
+from stagewatch.run.bare import BareRanks
 from stagewatch.run.endings import Ending, Endings
 from stagewatch.run.stillness import STILL_SECONDS, Still, Stillness
 
@@ -99,9 +101,10 @@ class Ranks:
         tell: Callable[[str], None] = lambda _: None,
         taker: StackTaker | None = None,
         kernel_log: Path = KERNEL_LOG,
+        bare_seconds: float = DEFAULT.bare_seconds,
     ) -> None:
         """`tell` is called with a line as soon as ranks are seen to wait, with another once that is
-        a hang, and with a third when it is over."""
+        a hang, and with a third when it is over.  `bare_seconds`: see `Limits`."""
         self._proc = proc
         self._records = records_of_node(directory, proc)
         self._directory = RankDirectory(self._records, fresh_for=0)
@@ -109,6 +112,12 @@ class Ranks:
         self._endings = Endings(proc)
         self._departures = Departures()
         self._taker = taker or StackTaker()
+        self._bare = BareRanks(
+            *(self._root, self._pids, proc),
+            limit=bare_seconds,
+            taker=self._taker,
+            pause=self._pause,
+        )
         self._tell = tell
         self._began = time.time()
         self._oom_kills = causes.oom_kills()
@@ -133,10 +142,10 @@ class Ranks:
         """When ranks were looked at, Unix time, how many lived, and how many of them had lately
         made progress."""
         self._stillness = Stillness()
-        self._still_since = 0.0
-        """When the stillness began that `_lines` are of; see `Still`."""
         self._lines: list[str] = []
         """Where the processes stood when they had done nothing for a while."""
+        self._lines_at = 0.0
+        """When `_lines` were taken, seconds of the monotonic clock."""
 
     def look(self, command: int) -> None:
         """Look at all processes and records once."""
@@ -155,17 +164,21 @@ class Ranks:
         members = families.members.get(_COMMAND, ())
         processes = {pid: families.processes[pid] for pid in members}
         self._endings.watch(processes)
-        still = self._stillness.look(processes)
+        self._bare.look([record.pid for record in self._last.values()])
+        still = self._stillness.look(processes, self._bare.still)
         if self._last:
             self._note_moving()
             self._judge()
-        if still and still.since != self._still_since and not self._accounted_for():
+        elif self._bare.due():
+            self._ask(self._bare.look_at_work)
+        if still and still.since > self._lines_at and not self._accounted_for():
             self._ask(partial(self._look_at, still, tuple(processes)))
 
     def close(self) -> None:
         """Close the records, unless somebody still reads them: then our own end does."""
         self._closing.set()
         self._asked.put(None)
+        self._bare.close()
         self._endings.close()
         if self._judge_thread.is_alive():
             self._judge_thread.join(END_SECONDS)
@@ -206,7 +219,7 @@ class Ranks:
             return f"{end}{self._went_on(at)}"
         still = self._stillness.lately() if status else None
         asked = cause is None or cause.death in (Death.USER, Death.PREEMPTION)
-        if still is not None and still.since == self._still_since and asked:
+        if still is not None and still.since <= self._lines_at and asked:
             return "\n".join([f"{end}; before, {still.sentence}:", *self._lines])
         if cause is not None and at is None:
             after = duration(max(0.0, cause.time - self._began))
@@ -274,8 +287,14 @@ class Ranks:
     def _of_processes(self, end: str, status: int) -> str:
         """The story of a command without any record."""
         seen = self._endings.seen() if status else []
-        endings = _told(one for one in seen if one.status and one.pid != self._command)
+        endings = self._told(one for one in seen if one.status and one.pid != self._command)
         return "\n  ".join([f"no rank kept a record; {end}", *endings])
+
+    def _told(self, endings: Iterable[Ending]) -> list[str]:
+        """A line for each of the latest processes that have ended."""
+        names = self._bare.names
+        told = [f"{causes.process_name(one, names)}: {ended(one.status)}" for one in endings]
+        return [printable(line) for line in told[-MAX_ENDINGS:]]
 
     def _keys(self) -> set[Key]:
         """Job, role and number of each rank."""
@@ -284,6 +303,10 @@ class Ranks:
     def _root(self) -> list[Rank]:
         """The command as the head of a family."""
         return [Rank(*_COMMAND[:2], 0, self._command)] if self._command else []
+
+    def _pids(self) -> Iterable[int]:
+        """The command's processes."""
+        return self._families.look().members.get(_COMMAND, ())
 
     # ---- What ended it --------------------------------------------------------------------------
 
@@ -315,10 +338,11 @@ class Ranks:
         helpers = [ending for ending in self._endings.seen() if ending.pid not in pids]
         until = min((cause.time for cause in of_ranks), default=time.time())
         log = Kmsg(self._kernel_log)
-        names = {one.pid: f"process {one.pid} ({one.command})" for one in self._endings.seen()}
+        bare = self._bare.names
+        names = {one.pid: causes.process_name(one, bare) for one in self._endings.seen()}
         names |= {one.pid: f"{causes.name(one)} (pid {one.pid})" for one in self._last.values()}
         of_kernel = causes.of_kernel(log, self._began, names)
-        of_helpers = causes.of_helpers(helpers, until, apart=bool(self._last))
+        of_helpers = causes.of_helpers(helpers, until, apart=bool(self._last), names=bare)
         found = first([*of_ranks, *of_helpers, *of_kernel])
         log.close()
         return found
@@ -374,9 +398,9 @@ class Ranks:
     def _look_at(self, still: Still, pids: Sequence[int]) -> None:
         """Tell where processes stand that do nothing any more, before somebody ends them."""
         with closing(GuardedFiles(self._proc.root)) as files:
-            self._lines = lines(pids, self._proc, files, self._taker)
-        self._lines += _told(one for one in self._endings.seen() if one.signal in causes.FATAL)
-        self._still_since = still.since
+            self._lines = lines(pids, self._proc, files, self._taker, self._bare.names)
+        self._lines += self._told(one for one in self._endings.seen() if one.signal in causes.FATAL)
+        self._lines_at = time.monotonic()
         self._tell("\n".join([f"{still.sentence}; they stand here:", *self._lines]))
 
     def _accounted_for(self) -> bool:
@@ -471,12 +495,6 @@ class Ranks:
                 break
             pid = stat.parent
         return False
-
-
-def _told(endings: Iterable[Ending]) -> list[str]:
-    """A line for each of the latest processes that have ended."""
-    told = [f"process {one.pid} ({printable(one.command)}): {ended(one.status)}" for one in endings]
-    return told[-MAX_ENDINGS:]
 
 
 def _whose(cause: Cause) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stagewatch.core.words import whole
+from stagewatch.core.words import ranges, whole
 from stagewatch.host.procfs import ProcessStat
 from stagewatch.inspect.processes import stand_still
 
@@ -23,11 +23,21 @@ class Still:
     since: float
     until: float
     count: int
+    asleep: tuple[int, ...] = ()
+    """The ranks that have not run at all while others may have, none with work to show for it;
+    `count` is then that of ranks."""
 
     @property
     def sentence(self) -> str:
         """In words."""
         seconds = whole(self.until - self.since)
+        if self.asleep:
+            slept = f"rank{'s' * (len(self.asleep) > 1)} {ranges(self.asleep)} did not run at all"
+            others = ": one that runs spins, or computes in place" * (len(self.asleep) < self.count)
+            return (
+                f"its {self.count} ranks moved no data and took no memory for {seconds}, and "
+                f"{slept}{others}"
+            )
         if self.count == 1:
             return f"its only process did nothing for {seconds}"
         return f"none of its {self.count} processes did anything for {seconds}"
@@ -41,18 +51,21 @@ class Stillness:
         self._looked_at = self._active_at = time.monotonic()
         self._still: Still | None = None
 
-    def look(self, processes: Mapping[int, ProcessStat]) -> Still | None:
-        """The stillness, while it lasts and has lasted long."""
+    def look(
+        self, processes: Mapping[int, ProcessStat], of_ranks: Still | None = None
+    ) -> Still | None:
+        """The stillness, while it lasts and has lasted long; `of_ranks`: of those that may run."""
         now = time.monotonic()
         seconds, self._looked_at = now - self._looked_at, now
         same = processes.keys() == self._before.keys()
         if not same or not stand_still(self._before, processes, max(seconds, 1.0)):
             self._active_at = now
         self._before = processes
-        if now - self._active_at < STILL_SECONDS:
-            return None
-        self._still = Still(self._active_at, now, len(processes))
-        return self._still
+        still = of_ranks
+        if still is None and now - self._active_at >= STILL_SECONDS:
+            still = Still(self._active_at, now, len(processes))
+        self._still = still or self._still
+        return still
 
     def lately(self) -> Still | None:
         """The last one, if it was just before now."""

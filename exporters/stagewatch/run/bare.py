@@ -1,0 +1,173 @@
+"""The ranks of a command that keep no record: their names, and whether one spins while another
+waits.
+
+CPU use tells nobody who spins from who works, so this asks for the agent's witness of work, see
+`ranks.work`.  That would call light programs still: a rank that computes in its own buffers takes
+no memory, and its messages may be small.  So, besides, no rank may move a single byte, and one must
+not run at all: whoever waits for a rank that works is woken by its messages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stagewatch.host.guarded import GuardedFiles
+from stagewatch.host.procfs import TICKS_PER_SECOND, ProcessStat, Procfs
+from stagewatch.inspect.processes import stand_still
+from stagewatch.ranks.environment_scan import EnvironmentScan
+from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.family_io import FamilyIo
+from stagewatch.ranks.held_sockets import RankSockets
+from stagewatch.ranks.model import Rank, RankKey
+from stagewatch.ranks.stacks import StackTaker, Take, stack
+from stagewatch.ranks.work import SOCKETS_AGE_SECONDS, Stillness, WorkCollector
+from stagewatch.run.stillness import Still
+
+WORK_SECONDS = 5.0
+"""Time between two looks at the work of ranks."""
+RESCAN_SECONDS = 5.0
+"""Time between two readings of all environments: launchers set them by execve."""
+LOOKS = 6
+PAUSE_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class _Sleep:
+    """A rank that has not run since."""
+
+    since: float
+    switches: int
+    """How often its first thread has gone to sleep so far."""
+    processes: Mapping[int, ProcessStat]
+
+    def goes_on(self, now: _Sleep) -> bool:
+        """Whether it is the same sleep still."""
+        seconds = max(now.since - self.since, 1.0)
+        return (
+            self.switches == now.switches
+            and self.processes.keys() == now.processes.keys()
+            and stand_still(self.processes, now.processes, seconds)
+        )
+
+
+class BareRanks:
+    """The ranks among the processes of a command, by the variables that launchers set."""
+
+    def __init__(
+        self,
+        command: Callable[[], list[Rank]],
+        pids: Callable[[], Iterable[int]],
+        proc: Procfs,
+        *,
+        limit: float,
+        taker: StackTaker,
+        pause: Callable[[float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`command`: what stands for the processes that are no ranks, `pids`: all processes;
+        `limit`: seconds without work after which ranks stand still."""
+        self._proc = proc
+        self._limit = limit
+        self._clock = clock
+        self._command = command
+        self._taker = taker
+        self._pause = pause
+        self._files = GuardedFiles(proc.root)
+        self._scan = EnvironmentScan(
+            proc, self._files, every=0.0, afresh=RESCAN_SECONDS, pids=pids, clock=clock
+        )
+        self._ranks: list[Rank] = []
+        self._held: dict[RankKey, tuple[int, float]] = {}
+        """The process of each rank, and when it last lived, in ticks since the boot."""
+        self.names: dict[int, str] = {}
+        """`rank 3`, by pid, of those that have ended, too."""
+        families = ProcessFamilies(self._heads, proc, clock=clock)
+        self._io = FamilyIo(families, self._files, clock=clock)
+        self._sockets = RankSockets(families, proc.root, self._files, clock=clock)
+        self._stillness = Stillness(clock)
+        self._work = WorkCollector(
+            self._heads, self._io, self._sockets, stillness=self._stillness, clock=clock
+        )
+        self._looked_at = self._moved_at = clock()
+        self._sleeps: dict[RankKey, _Sleep] = {}
+        self.still: Still | None = None
+        """That no rank works, while it lasts and has lasted long."""
+
+    def look(self, recorded: Collection[int]) -> None:
+        """Learn who is a rank; `recorded`: those that keep a record, which says so."""
+        now, ranks = time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_SECOND, []
+        for rank in self._scan.ranks(recorded):
+            pid, lived = self._held.get(rank.key, (rank.pid, 0.0))
+            if rank.pid == pid or (rank.start_ticks or 0) > lived:  # no child that outlives a rank
+                self._held[rank.key] = rank.pid, now
+                self.names[rank.pid] = f"rank {rank.rank}"
+                ranks.append(rank)
+        self._ranks = ranks
+        if len(ranks) < 2:
+            self.still = None
+
+    def due(self) -> bool:
+        """Whether it is time for another look at their work: one alone waits for nobody here."""
+        return len(self._ranks) > 1 and self._clock() - self._looked_at >= WORK_SECONDS
+
+    def look_at_work(self) -> None:
+        """Look whether ranks and the other processes work; in one thread.
+
+        Raises `SourceError` where that cannot be read: then nothing is said.
+        """
+        ranks, still = self._ranks, None
+        self._looked_at = now = self._clock()
+        try:
+            asleep = self._asleep(ranks, now)
+            since = self._idle_since(ranks)
+            if asleep and since is not None and now - since >= self._limit:
+                if self.still is None and self._moves([one for one in ranks if one not in asleep]):
+                    self._moved_at = now
+                else:
+                    still = Still(since, now, len(ranks), tuple(one.rank for one in asleep))
+        finally:
+            self.still = still
+
+    def _idle_since(self, ranks: Iterable[Rank]) -> float | None:
+        """Since when nobody works and no rank moves a byte; `None` if that is not known."""
+        self._sockets.look(SOCKETS_AGE_SECONDS)  # which the collector can do without
+        denied, keys = self._work.collect().denied, [rank.key for rank in ranks]
+        since, silent = self._stillness.since, self._stillness.silent
+        if denied or not all(key in silent for key in keys):
+            return None
+        return max(self._moved_at, *since.values(), *(silent[key] for key in keys))
+
+    def _asleep(self, ranks: Iterable[Rank], now: float) -> list[Rank]:
+        """Those that have not run for that long, nor their children."""
+        look = self._io.look().families
+        sleeps, self._sleeps = self._sleeps, {}
+        for rank in ranks:
+            scheduling = self._proc.scheduling(rank.pid, rank.pid)
+            pids = look.members.get(rank.key, ())
+            if scheduling is None or not pids:
+                continue
+            processes = {pid: look.processes[pid] for pid in pids}
+            sleep = _Sleep(now, scheduling.voluntary, processes)
+            before = sleeps.get(rank.key)
+            self._sleeps[rank.key] = before if before and before.goes_on(sleep) else sleep
+        began = {key: sleep.since for key, sleep in self._sleeps.items()}
+        return [rank for rank in ranks if now - began.get(rank.key, now) >= self._limit]
+
+    def _moves(self, ranks: Sequence[Rank]) -> bool:
+        """Whether the training thread of one of them is seen to go from place to place."""
+        looks = []
+        for _ in range(LOOKS):
+            looks.append(self._taker.take(ranks))
+            self._pause(PAUSE_SECONDS)
+        stacks = [stack(*(look.get(rank.pid, Take()) for look in looks)) for rank in ranks]
+        return any(one.group and not one.still for one in stacks)
+
+    def close(self) -> None:
+        """End the child that reads their files; a look under way fails."""
+        self._files.close()
+        self._sockets.close()
+
+    def _heads(self) -> list[Rank]:
+        return [*self._ranks, *self._command()]
