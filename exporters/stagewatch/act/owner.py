@@ -43,8 +43,8 @@ MESSAGES = counter(
 
 SINCE = gauge(
     "rl_judge_owner_since_timestamp_seconds",
-    "Since when this judge sends lines to the owners of jobs; of several judges, the one with the "
-    "earliest time does.",
+    "Since when this judge sends lines to the owners of jobs; of several judges, only the one "
+    "with the earliest time sends.",
 )
 TOLD = gauge(
     "rl_judge_owner_told",

@@ -38,8 +38,8 @@ AT_WORK = gauge(
 )
 STILL = gauge(
     "rl_rank_still_seconds",
-    "Time since a rank that has made no mark, with a stage record or without one, was last seen at "
-    "work or to start a process.",
+    "Time since a rank that has made no mark, with or without a stage record, last worked or "
+    "started a process, as far as the agent saw it.",
     RANK_LABELS,
 )
 
