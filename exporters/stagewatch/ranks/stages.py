@@ -119,8 +119,8 @@ INSIDE = gauge(
 )
 ELEMENTS = gauge(
     "rl_rank_collective_elements",
-    "Elements of the tensor in the collective that the rank is inside of, from 1 s on, where all "
-    "members of the group must have as many.",
+    "Elements of the tensor in the collective that the rank is inside of, from 1 s on, if all "
+    "members of the group must have the same number.",
     GROUP_LABELS,
 )
 GROUP_SIZE = gauge("rl_rank_group_size", "Members of the process group, where known.", GROUP_LABELS)
