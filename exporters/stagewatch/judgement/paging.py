@@ -35,10 +35,10 @@ def patience_seconds(
     sure: bool,
     limits: Limits,
 ) -> float | None:
-    """How long nobody is woken for a role that is silent; `None` where nobody ever is.
+    """For how long a silent role pages nobody; `None` if it never pages.
 
     `job`: the ranks of all of its roles.
-    `worked`: whether who is at fault was at work lately.
+    `worked`: whether the ranks at fault were at work lately.
     `sure`: whether the job surely hangs.
     """
     case = verdict.case
@@ -59,7 +59,7 @@ def patience_seconds(
 
 
 def silent_seconds(verdict: Verdict) -> float | None:
-    """How long no rank of a role has made progress; `None` where no rank is overdue."""
+    """How long no rank of a role has made progress; `None` if no rank is overdue."""
     ages = [rank.progress_age_seconds for rank in verdict.case.live if rank.overdue]
     return min((age for age in ages if age is not None), default=None)
 
@@ -69,9 +69,9 @@ def in_one_look(
     shown: Mapping[tuple[str, str], Stages],
     limits: Limits = DEFAULT,
 ) -> list[Verdict]:
-    """The same verdicts, each with whether it is early, by whoever has looked only now.
+    """The same verdicts, marked as early or not, for an observer who looks once.
 
-    `shown`: what each role of each job has shown of its stages.
+    `shown`: what is known of the stages of every job and role.
     """
     jobs: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
@@ -95,9 +95,8 @@ def is_due(verdict: Verdict, silent: float | None, patience: float | None) -> bo
 
 
 def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
-    """Whether nobody of a job can be at work unseen, as in a tool or a server that is slow to
-    answer: somebody is surely at fault, or the process that is waited for has ended, or the waits
-    are of collectives alone."""
+    """Whether no part of a job can be at work unseen, such as a slow tool or server: a rank is
+    surely at fault, or the awaited process has ended, or all waits are in collectives."""
     return (
         any(_is_stuck(one, verdicts) for verdict in verdicts for one in verdict.charges)
         or any(wait.has_ended for verdict in verdicts for wait in verdict.case.outside)
@@ -110,15 +109,17 @@ def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
 
 
 def _has_end(verdict: Verdict) -> bool:
-    """Whether some are in a collective whose end is known: others may have left theirs long ago."""
+    """Whether a rank is in a collective whose end is known: others may have left long ago."""
     calls = [call for rank in verdict.case.live for call in rank.inside.values()]
     return not calls or any(call.op != "unknown" for call in calls)
 
 
 def _is_stuck(charge: Charge, verdicts: Sequence[Verdict]) -> bool:
-    """Whether a rank is surely at fault, and does not just sleep, or wait for a child that does:
-    so does one whose tool is slow; of a dead one, whether somebody is seen to wait: else the others
-    may be about to begin again without it."""
+    """Whether a rank is surely at fault and stuck.
+
+    A rank that only sleeps, or waits for a sleeping child, may have a slow tool.  A dead rank
+    counts only if another rank visibly waits; otherwise the others may restart without it.
+    """
     rank, live = charge.rank, (one for verdict in verdicts for one in verdict.case.live)
     if charge.evidence == "process_gone":
         stuck = any(map(_waits, live))
@@ -134,9 +135,11 @@ def _waits(rank: RankFacts) -> bool:
 
 
 def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
-    """Whether who is at fault, or whom the others may wait for, is at work or makes marks; marks
-    that lead to no step are no work.  Where nobody is surely at fault, or who is tries again and
-    again, they may wait for another role whose GPU computes."""
+    """Whether a rank at fault, or a rank that others may wait for, is at work or makes marks.
+
+    Marks that lead to no step are no work.  If no rank is surely at fault, or it only retries, the
+    role may wait for another role whose GPU computes.
+    """
     case = verdict.case
     retries = {id(charge.rank) for charge in case.charges if charge.evidence == "livelock"}
     holding = [rank for at in case.holding if id(rank := case.live[at]) not in retries]
@@ -149,15 +152,16 @@ def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
 
 
 def _recovered(case: Case, shown: Stages) -> float:
-    """By the longest pause that the job has recovered from, in these stages or outside of all."""
+    """The patience from the longest pause that the job has recovered from, in these stages or
+    outside of stages."""
     stages = {rank.stage or "" for rank in case.live} | {"idle"}
     longest = max(shown.get(stage, NOTHING_SHOWN).longest_seconds for stage in stages)
     return min(RECOVERED_FACTOR * longest, RECOVERED_SECONDS)
 
 
 def _suspects(verdict: Verdict, job: Sequence[RankFacts]) -> Sequence[RankFacts]:
-    """Whoever is named, else the ranks of other roles that the kernel shows to be waited for, or
-    that may fill the queue that is, else everybody."""
+    """The named ranks; else the ranks of other roles that others wait for by the kernel, or that
+    may fill the awaited queue; else all live ranks."""
     awaited = {(wait.role, wait.rank) for wait in verdict.case.outside}
     others = [
         rank
@@ -172,7 +176,7 @@ def _suspects(verdict: Verdict, job: Sequence[RankFacts]) -> Sequence[RankFacts]
 def _busy(
     verdict: Verdict, ranks: Sequence[RankFacts], shown: Stages, limits: Limits
 ) -> list[float]:
-    """How long those who may be at fault may keep a core busy outside of collectives: they may
+    """For how long the suspects may keep a core busy outside of collectives, because they may
     compute.  The first rollouts of a job have a long tail."""
     if not all(map(_is_busy, ranks)):
         return []
@@ -188,9 +192,9 @@ def _is_busy(rank: RankFacts) -> bool:
 
 
 def _boundless(case: Case) -> bool:
-    """Whether the role may simply have nothing to do, as a server without requests: it records only
-    collectives, no rank waits for a group to be made, and none is missing. It is also unknown what
-    ranks without records wait for."""
+    """Whether the role may have nothing to do, like a server without requests: it records only
+    collectives, no rank waits for a group to be made, and no rank is missing.  For ranks without
+    records this is unknown."""
     return case.bare or (
         any(rank.unmarked for rank in case.live)
         and not any("init" in rank.inside for rank in case.live)

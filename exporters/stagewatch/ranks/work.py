@@ -72,7 +72,7 @@ _NOTHING = _Done()
 
 @dataclass(slots=True)
 class Stillness:
-    """For how long ranks that make no mark have been still, for other collectors."""
+    """For how long ranks without marks have stood still; other collectors read it."""
 
     clock: Callable[[], float] = time.monotonic
     since: Mapping[RankKey, float] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Stillness:
     """When each was last seen to read or write a byte, be it a trickle."""
 
     def seconds(self, key: RankKey) -> float | None:
-        """`None` of a rank that is not known, or makes marks."""
+        """`None` for a rank that is unknown or makes marks."""
         since = self.since.get(key)
         return None if since is None else self.clock() - since
 
@@ -224,9 +224,9 @@ def _goes_on(rank: _Rank) -> bool:
 
 
 def working(before: FamilyCounters, after: FamilyCounters, seconds: float) -> set[RankKey]:
-    """The ranks that were at work, or whose children were, between two looks so long apart.
+    """The ranks that were at work, or whose children were, between two looks `seconds` apart.
 
-    What they move over TCP is not looked at.
+    Bytes over TCP do not count here.
     """
     found = set()
     for key, pids in after.families.members.items():
