@@ -111,7 +111,7 @@ def act(
         taken = (place.taken(now - HOUR_SECONDS) | set(also)) - {node}
         if len(taken) < options.nodes_per_hour:
             return place.last(node)
-        return f"the limit is reached: {len(taken)} nodes were taken out within the hour"
+        return f"the limit of nodes per hour is reached ({len(taken)} taken out)"
 
     if why := place.out(node) or limit():
         raise Refused(f"{node}: {why}")
