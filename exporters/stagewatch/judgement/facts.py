@@ -25,6 +25,8 @@ _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
 NO_STACK = Stack()
 ANYBODY = "whoever asks"
 """For whom a server without clients waits."""
+ABANDONED = "a read of a pipe or a socket that no other process holds"
+"""How a rank waits for a thread of its own, or for a process that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,13 @@ class RankFacts:
         return self.device is Device.SPINS or self.stack.whom in calls
 
     @property
+    def awaits_ranks(self) -> bool:
+        """The same, or whether the kernel shows that it waits for ranks, and for no process that
+        may stand between."""
+        direct = any(wait.rank is not None and not wait.through for wait in self.kernel_waits)
+        return direct or self.awaits_peers
+
+    @property
     def stands_alone(self) -> bool:
         """Whether the kernel shows that it waits for nobody, and its stack not that it waits for
         another process, which must have ended; where the kernel shows nothing, as other threads of
@@ -191,6 +200,11 @@ class RankFacts:
         if any(wait.how for wait in waits):
             return whom != Whom.PROCESS and all(wait.nobody and wait.how for wait in waits)
         return bool(waits) and self.stack.still and whom == Whom.OWN
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether whoever it waits for may have ended."""
+        return any(wait.how == ABANDONED for wait in self.kernel_waits)
 
     @property
     def is_answered(self) -> bool:

@@ -69,8 +69,11 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
     live, complete = case.live, _world_is_complete(case.live)
     if case.gone and live and not complete:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
-    # Whoever others wait for without records may wait for the absent, unless the kernel says not.
-    seen = found and not (case.bare and not any(live[place].stands_alone for place in found))
+    # Whoever others wait for may wait for the absent; without records, unless the kernel says not.
+    seen = any(
+        not live[place].is_abandoned and (not case.bare or live[place].stands_alone)
+        for place in found
+    )
     if not seen and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
     found = found or _by_wait(live, graph, others)

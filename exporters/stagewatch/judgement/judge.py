@@ -181,13 +181,16 @@ class _Job:
 
     def _awaits_stuck(self, case: Case) -> bool:
         """Whether the kernel shows that ranks wait, directly or through others, for one that cannot
-        go on by itself."""
+        go on by itself, or for a process that has ended."""
         live = {
             (role, rank.rank): rank for role, other in self.cases.items() for rank in other.live
         }
         seen, todo = set[tuple[str, int | None]](), list(case.live)
         while todo:
-            awaited = {(wait.role, wait.rank) for wait in todo.pop().kernel_waits} - seen
+            waits = todo.pop().kernel_waits
+            if any(wait.has_ended for wait in waits):
+                return True
+            awaited = {(wait.role, wait.rank) for wait in waits} - seen
             seen |= awaited
             here = [live[one] for one in awaited if one in live]
             if any(rank.stands_alone for rank in here):
@@ -325,7 +328,7 @@ class _Job:
         lasts = case.nobody == "missing" and case.sees_all and len(case.absent_long) > 1
         lasts = lasts and all(call.op == "unknown" for call in rank.inside.values())
         nobody = not case.charges and (case.nobody == "group_only" or lasts)
-        if nobody and not (case.gone or self._unasked(role)):
+        if nobody and not (case.gone or case.lacks_unknown or self._unasked(role)):
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
     def _tell_server(self, shared: Mapping[str, Beside]) -> bool:
@@ -519,16 +522,16 @@ class _Job:
         others = [role for role in live if role not in chosen]
         if len(chosen) > 1 or self._doubtful(live) or not all(map(self._only_waits, others)):
             return {}
-        absent = {role: case for role, case in self.cases.items() if not case.live}
+        lack = {role: case for role, case in self.cases.items() if case.left or not case.live}
         for role, evidence in chosen.items():
             charges = tuple(Charge(rank, evidence) for rank in live[role].live)
-            return {role: charges} if others and not absent else {}
-        return _roles_that_left(absent, silence + LEFT_BEFORE_SECONDS)
+            return {role: charges} if others and not lack else {}
+        return _who_left(lack, silence + LEFT_BEFORE_SECONDS)
 
     def _doubtful(self, live: Mapping[str, Case]) -> bool:
         """Whether no role is stalled, or one has been for too short a time, or somebody is lost."""
         early = any(self.stuck[role] and self._late(role) < EARLY_SECONDS for role in live)
-        lost = any(case.unseen or case.gone or case.left for case in live.values())
+        lost = any(case.unseen or case.gone for case in live.values())
         return early or lost or not any(self.stuck.values())
 
     def _only_waits(self, role: str) -> bool:
@@ -602,13 +605,16 @@ def _whoever_left(case: Case, *, missed: bool) -> Case:
     return replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
 
 
-def _roles_that_left(absent: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
-    """Those that have left as a whole within so long."""
-    if any(case.charges or case.gone or not case.sees_all for case in absent.values()):
+def _who_left(lack: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
+    """Those that have left within so long: of roles that lack them, or that are gone as a whole."""
+    if any(
+        case.charges or case.gone or not case.sees_all or (case.live and not case.awaits_absent)
+        for case in lack.values()
+    ):
         return {}
     return {
         role: tuple(Charge(rank, "missing") for rank in left)
-        for role, case in absent.items()
+        for role, case in lack.items()
         if (left := [rank for rank in case.absent_long if (rank.left_seconds or 0.0) <= seconds])
     }
 
