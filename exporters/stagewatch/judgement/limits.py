@@ -52,8 +52,8 @@ class Limits:
     )
     init_seconds: float = option(
         1800.0,
-        "the same in init while the rank does not wait and the job has not shown how long init "
-        "takes; also the minimum silence there before a page",
+        "minimum seconds without progress before a rank is overdue in init, if it does not wait "
+        "and the job has not shown how long init takes; also the minimum silence before a page",
         flag="--limit-init-seconds",
     )
     checkpoint_seconds: float = option(
@@ -63,8 +63,8 @@ class Limits:
     page_seconds: float = option(60.0, "minimum silence before a page", flag="--limit-page-seconds")
     young_seconds: float = option(
         180.0,
-        "the same in a young job, and where nobody is surely at fault; also how long after its "
-        "budget a rank at work in a young job is not accused",
+        "the same in a young job, and if nobody is surely at fault; also how long beyond its "
+        "budget a working rank of a young job is not accused",
         flag="--limit-young-seconds",
     )
     working_seconds: float = option(
