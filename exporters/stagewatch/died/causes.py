@@ -51,8 +51,8 @@ _WORDS = {
     Death.TIME_LIMIT: "the time limit was reached",
     Death.NODE: "a node failed",
     Death.CODE: "the program failed",
-    Death.USER: "ended by its user, or by what it was given",
-    Death.UNKNOWN: "nothing says why",
+    Death.USER: "ended by its user, or by wrong input",
+    Death.UNKNOWN: "no evidence says why",
 }
 
 
