@@ -5,9 +5,9 @@ from stagewatch import dashboards as draw
 GUIDE = """\
 **Four rows on one time axis:** *Injected* is when a marker was open (`stagewatch fault mark`),
 *Detected* when an alert fired, *Localised* when a rank was named, *Back* when a node or job had
-recovered.  Distances between their left edges are detection, localisation and recovery time.  Under
-them is the propagation: progress of every rank, nodes, throughput.  Compare with an hour before the
-injection; the baseline belongs to the experiment.
+recovered.  The distances between their left edges are detection, localisation and recovery time.
+Below them is the propagation: progress of every rank, nodes, throughput.  Compare with an hour
+before the injection; the baseline belongs to the experiment.
 """
 
 dashboard = draw.board(
@@ -128,7 +128,7 @@ dashboard = draw.board(
             ),
             draw.table(
                 "Markers that are open",
-                "As they stand in the marker files.",
+                "From the marker files.",
                 [
                     draw.Column(
                         "For",

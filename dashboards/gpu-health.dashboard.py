@@ -12,7 +12,7 @@ which it slows itself down: that limit differs by model, so it says more than de
 says how much of the GPU worked; *utilisation* only that some kernel ran, so a GPU that spins in a
 collective shows 100 % there with little power and no tensor activity.  Heat maps show all GPUs,
 lines the 20 that are worst when the time range ends: end it in the incident.  Readings that a GPU
-does not have are absent.  `source` is `recorded` where they are replayed from a file.
+does not have are absent.  `source` is `recorded` if they are replayed from a file.
 """
 
 WORST = "max by (node, gpu) (gpu:worst_first:score{GPU})"
@@ -61,8 +61,8 @@ dashboard = draw.board(
             ),
             draw.table(
                 "Worst GPUs",
-                "Lost ones first, then the hottest, as of the end of the time range; of a chosen "
-                "node all.",
+                "Lost GPUs first, then the hottest at the end of the time range; all GPUs of a "
+                "chosen node.",
                 [
                     draw.Column(
                         "Up",

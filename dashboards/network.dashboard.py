@@ -6,11 +6,11 @@ from sections.network_ranks import CONNECTIONS_OF_THE_RANKS
 from stagewatch import dashboards as draw
 
 GUIDE = """\
-**Compare, do not measure:** ranks of a job do the same thing, so the one line that leaves the
-bundle is the finding.  Interface figures come from node_exporter.  Bursts that all nodes share at
+**Compare, do not measure:** ranks of a job do the same thing, so look for the one line that leaves
+the bundle.  Interface figures come from node_exporter.  Bursts that all nodes share at
 the same moment are the all-reduce pattern; a node that is missing from the burst, or is late, holds
-up the rest.  Retransmissions are lost packets.  Clocks stand here because ranks that end a loop by
-the wall clock leave it at different times when their clocks differ.
+up the rest.  Retransmissions are lost packets.  Clocks are here because ranks that end a loop by
+the wall clock leave it at different times if their clocks differ.
 """
 
 dashboard = draw.board(
@@ -44,7 +44,7 @@ dashboard = draw.board(
             ),
             draw.count(
                 "Clocks without source",
-                "Nodes whose clock is kept in step with nothing.",
+                "Nodes whose clock has no time source.",
                 "clock_synchronized{NODE} == 0",
                 draw.AMBER,
             ),

@@ -133,7 +133,7 @@ dashboard = draw.board(
             ),
             draw.timeseries(
                 "Gap between progress marks, 99th percentile",
-                "What a stage's stall budget is made of: three times this, and at least 10 s.",
+                "A stage's budget is three times this, and at least 10 s.",
                 "max by (role, stage) (job_role_stage:rl_progress_gap_seconds:p99{JOB})",
                 unit="s",
                 log=True,
@@ -143,8 +143,8 @@ dashboard = draw.board(
             "Failures",
             draw.table(
                 "First failure of each rank",
-                "The first exception that left a stage; later ones are often its echo.  The "
-                "longest ago is nearest to the cause.",
+                "The first exception that left a stage; later ones often follow from it.  The "
+                "oldest is nearest to the cause.",
                 [
                     draw.Column(
                         "Ago",

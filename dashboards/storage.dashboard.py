@@ -8,11 +8,11 @@ from stagewatch import dashboards as draw
 
 GUIDE = """\
 **The canary** is a small file that the agent writes, syncs, reads back and removes on each
-configured mount: *stuck* means that the mount lets nothing pass, and grows until it does.  **NFS:**
-execute = queue + round trip + what lies between; a long queue with short round trips is this node's
-own doing, long round trips are the server's or the network's, retransmissions are lost packets or a
-server that does not answer.  **Pressure** is the share of time in which tasks stood still for want
-of the disk.  A full or dying mount shows here one step before a trainer reads a broken checkpoint.
+configured mount: *stuck* is how long the mount has not answered.  **NFS:** execute = queue + round
+trip + the time between them.  A long queue with short round trips comes from this node, long round
+trips from the server or the network; retransmissions are lost packets or a server that does not
+answer.  **Pressure** is the share of time in which tasks waited for the disk.  A full or dying
+mount shows here one step before a trainer reads a broken checkpoint.
 """
 
 dashboard = draw.board(
@@ -44,7 +44,7 @@ dashboard = draw.board(
             ),
             draw.count(
                 "Silent NFS servers",
-                "Servers of which the kernel says that they do not respond.",
+                "Servers that do not respond, according to the kernel.",
                 "nfs_server_not_responding{NODE} == 1",
             ),
             draw.stat(

@@ -10,7 +10,7 @@ ERRORS_AND_LINKS = draw.section(
     "Errors and links",
     draw.table(
         "XIDs",
-        "GPU errors since boot by kind, and what the vendor asks for.",
+        "GPU errors since boot by kind, and the action that the vendor asks for.",
         [
             draw.Column(
                 "Count",

@@ -58,7 +58,7 @@ RANKS_AND_STAGES = draw.section(
     ),
     draw.timeseries(
         "Ranks by stage",
-        "How many ranks are in each stage, all of them.",
+        "Number of ranks in each stage.",
         "count by (stage) (rl_rank_stage_open_seconds{RANK})",
         stack=True,
         colors=draw.STAGE_COLORS,

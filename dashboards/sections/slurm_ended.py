@@ -101,8 +101,8 @@ FAILURES = draw.section(
     draw.table(
         "Lemons",
         "Nodes that were named by the judge or went down on more days of the time range than the "
-        "fleet's rate explains; a month shows more than a day.  `stagewatch lemons` also knows of "
-        "errors of GPUs and of the hours in which jobs had a node.",
+        "fleet's rate explains; a month shows more than a day.  `stagewatch lemons` also counts "
+        "GPU errors, and the hours in which jobs had a node.",
         [
             draw.Column("At least times the fleet's rate", f"({_AT_LEAST}) > 1", decimals=1),
             draw.Column("Days", _DAYS),

@@ -6,7 +6,7 @@ DISKS_AND_WAITING = draw.section(
     "Disks and waiting",
     draw.timeseries(
         "Pressure",
-        "Share of time in which at least one task stood still for want of I/O.",
+        "Share of time in which at least one task waited for I/O.",
         draw.worst(
             "max by (node) (rate(io_pressure_seconds_total"
             '{NODE, resource="io", kind="some"}[RATE]))'

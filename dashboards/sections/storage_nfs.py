@@ -33,7 +33,7 @@ NFS = draw.section(
     ),
     draw.timeseries(
         "Retransmissions and time-outs",
-        "Requests sent again, and those of which every retry went by.",
+        "Requests sent again, and requests whose retries all failed.",
         [
             draw.Query(
                 draw.worst("sum by (node, mount) (rate(nfs_retransmissions_total{NODE}[RATE]))"),

@@ -54,7 +54,7 @@ def sentences(name: str) -> list[str]:
         ("all-in-calls", "ranks 0, 1, 2, 3 are inside calls of search, for up to 6 min 40 s"),
         (
             "in-a-stage-of-its-own",
-            "7 ranks (0-4, 6-7) stand still and may wait for rank 5; nothing shows for what",
+            "7 ranks (0-4, 6-7) stand still and may wait for rank 5; no evidence shows why",
         ),
         (
             "all-of-a-group-of-two-roles-but-one-of-two-have-come",

@@ -126,7 +126,7 @@ def test_a_rank_that_spins_while_another_waits_is_told(watched: Watched) -> None
     first, *_, last = told(watched, {SPINS: RUNS})
     said = (
         r"its 2 ranks moved no data and took no memory for 1 min, and rank 1 did not run at all: "
-        "one that runs spins, or computes in place"
+        "the rest spins, or computes in place"
     )
     assert re.fullmatch(said, first)
     assert "for 1 min 55 s" in last

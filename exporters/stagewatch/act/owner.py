@@ -43,8 +43,8 @@ MESSAGES = counter(
 
 SINCE = gauge(
     "rl_judge_owner_since_timestamp_seconds",
-    "Since when this judge sends lines to the owners of jobs; of several judges, the one with the "
-    "earliest time does.",
+    "Since when this judge sends lines to the owners of jobs; of several judges, only the one "
+    "with the earliest time sends.",
 )
 TOLD = gauge(
     "rl_judge_owner_told",
@@ -59,7 +59,7 @@ class OwnerOptions:
 
     mail: str = option(
         "",
-        "address of a user, as {user}@example.org, for the verdict on a job and its end",
+        "address of a job's owner, as {user}@example.org",
         parse=message.address_template,
     )
     mail_from: str = option("stagewatch@localhost", "address that mail comes from")
@@ -70,14 +70,15 @@ class OwnerOptions:
         None, "file with the URL of a Slack or Mattermost webhook, which gets all lines", parse=path
     )
     comment: bool = option(
-        False, "also write it as the job's comment in Slurm, unless the job has one of its user"
+        False,
+        "also write the line into the job's comment in Slurm, unless its user has written one",
     )
     bin_dir: Path | None = option(
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
     )
     next: str = option(
         "stagewatch inspect --job {job}",
-        "command at the end of the line, for the job {job}, whose first culprit is on {node}",
+        "command at the end of the line; {job}: the job, {node}: the node of the first culprit",
     )
 
 

@@ -128,8 +128,8 @@ def _as_json(path: Path, report: Report) -> dict[str, Any]:
 
 def _text(told: dict[str, Any]) -> str:
     count = f"{told['files']:,} files, {told['bytes']:,} bytes"
-    state = "is whole" if told["whole"] else f"is not whole: {told['lacking']:,} files are wrong"
-    lines = [f"{told['path']} {state} ({count}; {told['checked']:,} say that they are complete)"]
+    state = "is whole" if told["whole"] else f"is not whole; bad files: {told['lacking']:,}"
+    lines = [f"{told['path']} {state} ({count}; {told['checked']:,} complete by their format)"]
     for fault in told["faults"][:_SHOWN]:
         kind = "is missing" if fault["kind"] == "missing" else "is wrong"
         lines.append(f"  {fault['name']} {kind}: {fault['why']}")

@@ -229,7 +229,7 @@ def megatron(files: Inventory) -> Iterator[Fault]:
 def hugging_face(files: Inventory) -> Iterator[Fault]:
     """The Trainer of Hugging Face: if there is its state, there must be weights."""
     if "trainer_state.json" in files.sizes and not any(map(_WEIGHTS.search, files.sizes)):
-        yield missing("model.safetensors", "trainer_state.json is there, and no weights are")
+        yield missing("model.safetensors", "trainer_state.json is there, but no weights")
 
 
 _WEIGHTS = re.compile(r"(?:model|adapter)[^/]*\.(?:safetensors|bin)$|\.distcp$|model_states\.pt$")

@@ -31,8 +31,8 @@ class Death(Enum):
     TIME_LIMIT = "time_limit", "the time limit was reached"
     NODE = "node", "a node failed"
     CODE = "code", "the program failed"
-    USER = "user", "ended by its user, or by what it was given"
-    UNKNOWN = "unknown", "nothing says why"
+    USER = "user", "ended by its user, or by wrong input"
+    UNKNOWN = "unknown", "no evidence says why"
 
     def __new__(cls, value: str, words: str) -> Death:
         """`words` are for a sentence that begins with them."""

@@ -76,10 +76,11 @@ TIDY_SECONDS = 60.0
 
 GROUP = gauge(
     "rl_rank_stack_group",
-    "Which line of the user's own code, and which functions called from there, a rank was in when "
-    "its job began to hang; equal groups are equal places, on all nodes. 1 if every look saw it in "
-    "these functions, and half of them at this line: two looks 3 s apart, more while it hangs; "
-    "0 if it moved, and the group is of where at least half of them saw it, else of what stayed.",
+    "Place in the code at which a rank was when its job began to hang: the line of the user's own "
+    "code, and the functions called from there. Equal groups are equal places, on all nodes. 1 if "
+    "all looks saw the rank in these functions, and half of them at this line (two looks 3 s "
+    "apart, more while it hangs). 0 if it moved: then the group is the place where at least half "
+    "of the looks saw it, else the part of the stack that stayed.",
     (*RANK_LABELS, "group"),
 )
 FRAME = gauge(
@@ -111,8 +112,9 @@ NCCL = gauge(
 )
 TRANSFER = gauge(
     "rl_rank_nccl_wait_info",
-    "1 for what the NCCL proxy of such a rank waits for: to `receive` from a peer, for its "
-    "`credit` to send, or for the `network` to take what is sent; a peer is a member's number.",
+    "1 for everything that the NCCL proxy of a rank waits for, once its job seems to hang: to "
+    "`receive` from a peer, for the peer's `credit` to send, or for the `network` to take the "
+    "bytes; a peer is a member's number.",
     (*RANK_LABELS, "communicator", "waits", "peer", "network"),
 )
 CONNECTION = gauge(

@@ -118,7 +118,7 @@ def text(
         lines.append("  ! no progress for longer than the stage may take")
     lines += ["", bold("WHO WAITS FOR WHOM", colour)]
     for line in wait_sentences(waits, several=len(states) > 1) or [
-        "nothing shows that a rank waits for another"
+        "no evidence shows that a rank waits for another"
     ]:
         lines += _paragraph(line, "  ", width)
     steps = reasons(case.moments[-1], states, case.limits)

@@ -88,7 +88,7 @@ def _stalled(verdict: Verdict) -> Reason:
         last = f", the last progress {duration(min(ages))} ago" if ages else ""
         count = f"all {len(live)} ranks" if len(within) == len(live) else whom(within, roles=False)
         be = "is" if len(within) == 1 else "are"
-        return Reason(question, "No", (f"{count} {be} within what the stage may take{last}",))
+        return Reason(question, "No", (f"{count} {be} within the budget of the stage{last}",))
     return Reason(question, "No", ("the job has announced a pause",))
 
 
@@ -177,9 +177,9 @@ def _nobody(kind: int, own: Case) -> str:
         who = whom(own.gone, roles=False)
         return f"{who}, but the job no longer counts on it"
     if kind == _LEFT and own.left:
-        return f"{departed(own.left)}, and nobody is seen to miss them"
+        return f"{departed(own.left)}, and nobody visibly waits for them"
     if kind == _GRAPH and own.edges:
-        return "who is waited for is within its time, waits as well, or is one of several"
+        return "whoever others wait for is within its budget, waits too, or is one of several"
     return "nobody"
 
 
@@ -203,7 +203,7 @@ def _beside(
     if not verdict.charges:
         return Reason(question, "No")
     rivals = [one for role, one in alone.items() if role != verdict.role and one.charges]
-    rest = "what the others show is weaker" if rivals else "no other role shows anything"
+    rest = "their evidence is weaker" if rivals else "they have no evidence"
     return Reason(question, f"No: {rest}")
 
 
@@ -304,7 +304,7 @@ def _woken(state: State, now: float, limits: Limits) -> Reason:
     patience, silent = state.patience_seconds, state.silent_seconds
     if patience is None:
         grounds.append("it records only collectives, and may have nothing to do")
-        return Reason(question, "No, and nobody ever is", tuple(grounds))
+        return Reason(question, "No: this job pages nobody", tuple(grounds))
     waits = f"its patience is {duration(patience)}{_why_patient(state, patience, limits)}"
     grounds.append(f"silent for {'no time' if silent is None else duration(silent)}; {waits}")
     return Reason(question, "Yes" if state.paged else "Not yet", tuple(grounds))
@@ -315,12 +315,12 @@ def _why_patient(state: State, patience: float, limits: Limits) -> str:
     stages = {rank.stage for rank in state.verdict.case.live}
     long = {limits.long(stage): stage for stage in stages if limits.long(stage)}
     if patience in long:
-        return f", since {long[patience]} may take so long"
+        return f", because {long[patience]} may take so long"
     return {
         limits.page_seconds: ", the minimum",
-        limits.young_seconds: ", since the job is young, or may wait for a process that is slow to "
-        "answer",
-        limits.working_seconds: ", since the rank at fault is at work",
-        limits.untaught_busy_seconds: ", since it keeps a core busy in a stage of unknown length, "
-        "or asks a process that answers",
+        limits.young_seconds: ", because the job is young, or may wait for a process that is slow "
+        "to answer",
+        limits.working_seconds: ", because the rank at fault is at work",
+        limits.untaught_busy_seconds: ", because it keeps a core busy in a stage of unknown "
+        "length, or asks a process that answers",
     }.get(patience, ", by the longest pause that the job has recovered from")

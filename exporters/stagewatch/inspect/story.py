@@ -77,7 +77,7 @@ def _without_records(job_id: str, still: Sequence[Series]) -> Story:
         job_id,
         (
             f"Job {job_id}: {count} on {', '.join(nodes[:SHOWN])}{more} keep no stage record, so "
-            f"that progress cannot be judged; none was at work for {least}.",
+            f"progress cannot be judged; none was at work for {least}.",
         ),
         wrong=False,
     )

@@ -60,8 +60,8 @@ CULPRIT = Metric(
 UNNAMED = Metric(
     "rl_job_unnamed",
     "gauge",
-    "1 while a role is suspected and no rank can be named, with what is known instead; of "
-    "`outsider` with the process that is waited for.",
+    "1 while a role is suspected and no rank can be named. `evidence` says what is known instead; "
+    "for `outsider`, `process` is the process that the ranks wait for.",
     (*JOB, "evidence", "process"),
 )
 EXCUSED = Metric(
@@ -107,7 +107,7 @@ LIMIT = Metric(
     "rl_judge_limit_seconds", "gauge", "A limit of the judge's configuration.", ("limit",)
 )
 JOBS = Metric(
-    "rl_judge_jobs", "gauge", "Jobs in trouble, which the last look has judged; absent without one."
+    "rl_judge_jobs", "gauge", "Jobs in trouble that the last look has judged; absent without one."
 )
 PROPOSED = Metric(
     "rl_job_proposal",

@@ -51,16 +51,16 @@ class Limits:
     )
     init_seconds: float = _limit(
         1800.0,
-        "the same in init while the rank does not wait and the job has not shown how long init "
-        "takes; also the minimum silence there before a page",
+        "minimum seconds without progress before a rank is overdue in init, if it does not wait "
+        "and the job has not shown how long init takes; also the minimum silence before a page",
     )
     checkpoint_seconds: float = _limit(900.0, "the same in checkpoint")
     eval_seconds: float = _limit(1800.0, "the same in eval")
     page_seconds: float = _limit(60.0, "minimum silence before a page")
     young_seconds: float = _limit(
         180.0,
-        "the same in a young job, and where nobody is surely at fault; also how long after its "
-        "budget a rank at work in a young job is not accused",
+        "the same in a young job, and if nobody is surely at fault; also how long beyond its "
+        "budget a working rank of a young job is not accused",
     )
     working_seconds: float = _limit(
         900.0,

@@ -18,7 +18,7 @@ RANK = Rank._fields
 RATIO = Metric(
     "rl_rank_slow_ratio",
     "gauge",
-    "How many times as long as its peers a rank works that holds them up in every step.",
+    "How many times as long as its peers a slow rank works; it holds them up in every step.",
     RANK,
 )
 SINCE = Metric(
@@ -27,13 +27,13 @@ SINCE = Metric(
 COST = Metric(
     "rl_rank_slow_cost_ratio",
     "gauge",
-    "The share of its time that the job loses by a slow rank.",
+    "Share of the job's time that a slow rank costs.",
     RANK,
 )
 PER_STEP = Metric(
     "rl_rank_slow_cost_seconds_per_step",
     "gauge",
-    "Seconds of each step that the job loses by a slow rank.",
+    "Seconds that a slow rank costs the job in every step.",
     RANK,
 )
 WITNESS = Metric(
@@ -84,8 +84,8 @@ LOST = Metric(
 CAUSE = Metric(
     "rl_job_slow_cause_share",
     "gauge",
-    "The share of the lost time that went to a part of the step, where that is most of it; `words` "
-    "is the sentence for it.",
+    "Share of the lost time that went to one part of the step, if it is more than half; `words` is "
+    "the sentence about it.",
     (*JOB, "stage", "cause", "beside", "words"),
 )
 

@@ -75,7 +75,7 @@ def wait_sentence(wait: Wait, *, roles: bool) -> str:
 def label(wait: Wait) -> tuple[str, str]:
     """What they wait in, and what is the matter with it: two short lines."""
     if wait.kind == MAYBE:
-        return "may wait", "nothing shows for what"
+        return "may wait", "no evidence why"
     if wait.kind == CALL:
         longest = max(rank.call[1] for rank in wait.waiters if rank.call)
         return f"call of {name(wait.op)}", f"for up to {duration(longest)}"
@@ -253,7 +253,7 @@ def _call(wait: Wait, who: str, _: str) -> str:
 
 def _maybe(wait: Wait, who: str, them: str) -> str:
     stand = _plural(wait.waiters, "stands", "stand")
-    return f"{who} {stand} still and may wait for {them}; nothing shows for what"
+    return f"{who} {stand} still and may wait for {them}; no evidence shows why"
 
 
 _SAID: dict[str, Callable[[Wait, str, str], str]] = {

@@ -56,7 +56,7 @@ def judged(
     usual, runs = past.usual(series) or (None, 0)
     level, why = Level.PASS, ""
     if not found.get("same"):
-        level, why = Level.FAIL, "it gave another result than it had to"
+        level, why = Level.FAIL, "it gave a wrong result"
     for whole, (warn, fail), of in (
         (usual, OF_PAST, "its past"),
         (peak, OF_PEAK.get(part, (0.0, 0.0)), "its model's peak"),

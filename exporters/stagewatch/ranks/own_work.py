@@ -58,9 +58,9 @@ DEVICE_WAIT = counter(
 )
 SPENT = counter(
     "rl_spent_seconds_total",
-    "Time that the role's ranks on this node have spent since the agent first saw each, by `part`: "
-    "`work` and `waiting` in each stage but init, eval, checkpoint and cleanup, and of all stages "
-    "what went to `data` and `device`. What ended ranks have spent still counts.",
+    "Time that the role's ranks on this node have spent since the agent first saw them, by `part`: "
+    "`work` and `waiting` by stage, without init, eval, checkpoint and cleanup; and, over all "
+    "stages, waits for `data` and `device`. The time of ended ranks still counts.",
     ("job_id", "role", "stage", "part"),
 )
 STEPS = counter(

@@ -63,14 +63,14 @@ STEP_AGE = gauge(
 )
 PROGRESS_AGE = gauge(
     "rl_rank_progress_age_seconds",
-    "Time since the rank's training thread last made progress, on a clock that counts suspend; of "
-    "a rank that has made no mark of progress, since it last entered or left a collective.",
+    "Time since the rank's training thread last made progress, on a clock that counts suspend; "
+    "for a rank without a mark of progress, since it last entered or left a collective.",
     RANK_LABELS,
 )
 UNMARKED = gauge(
     "rl_rank_unmarked",
-    "1 for a rank that has made no mark of progress, and shows by its collectives alone that it "
-    "goes on: it counts as in init; absent otherwise.",
+    "1 for a rank that has made no mark of progress, so that only its collectives show that it "
+    "goes on; it counts as in init. Absent otherwise.",
     RANK_LABELS,
 )
 STAGE_CODE = gauge(
@@ -119,8 +119,8 @@ INSIDE = gauge(
 )
 ELEMENTS = gauge(
     "rl_rank_collective_elements",
-    "Elements of the tensor in the collective that the rank is inside of, from 1 s on, where all "
-    "members of the group must have as many.",
+    "Elements of the tensor in the collective that the rank is inside of, from 1 s on, if all "
+    "members of the group must have the same number.",
     GROUP_LABELS,
 )
 GROUP_SIZE = gauge("rl_rank_group_size", "Members of the process group, where known.", GROUP_LABELS)
@@ -136,14 +136,14 @@ STARTED = gauge(
 )
 LONGEST_GAP = gauge(
     "rl_progress_gap_longest_seconds",
-    "Longest time between progress marks from which a rank here has recovered in the stage, the "
-    "first in each stage included.",
+    "Longest time between progress marks from which a rank here has recovered in the stage, "
+    "including the first of a stage.",
     STAGE_LABELS,
 )
 RECENT_GAP = gauge(
     "rl_progress_gap_recent_seconds",
-    "Longest time between progress marks from which a rank here has recovered in the stage, the "
-    "first left out; it fades to a half in 27 hours.",
+    "Longest time between progress marks from which a rank here has recovered in the stage, "
+    "without the first of a stage; it fades to a half in 27 hours.",
     STAGE_LABELS,
 )
 SCALAR = gauge("rl_scalar", "Last value the rank published.", (*RANK_LABELS, "name"))
@@ -200,8 +200,8 @@ LAST = gauge(
 )
 OPEN_COMPLETIONS = gauge(
     "rl_rank_stage_open_completions",
-    "How often the rank has completed its innermost open stage, once that has been open for 2 s: "
-    "one that is behind its peers has done so less. Absent before the first time.",
+    "How often the rank has completed its innermost open stage, once that has been open for 2 s; a "
+    "rank that is behind its peers has completed it less often. Absent before the first time.",
     RANK_STAGE_LABELS,
 )
 OPEN_LONG = gauge(
@@ -212,7 +212,7 @@ OPEN_LONG = gauge(
 )
 COMPLETIONS = gauge(
     "rl_stage_completions",
-    "How often the ranks of the role on this node have completed the stage, as their median.",
+    "How often the ranks of the role on this node have completed the stage (median).",
     STAGE_LABELS,
 )
 COMPLETERS = gauge(
@@ -222,8 +222,8 @@ COMPLETERS = gauge(
 )
 COMPLETED_AGE = gauge(
     "rl_stage_completed_age_seconds",
-    "Time since ranks of the role on this node last completed the stage, as far as the agent saw "
-    "it, as their median: whoever of their peers has begun the stage since then is not behind.",
+    "Time since ranks of the role on this node last completed the stage (median), as far as the "
+    "agent saw it. A peer that has begun the stage since then is not behind.",
     STAGE_LABELS,
 )
 CHECKPOINT_AGE = gauge(
@@ -234,13 +234,13 @@ CHECKPOINT_AGE = gauge(
 )
 JOB = gauge(
     "rl_job_info",
-    "1 for a job with ranks on this node: what its user calls it, and the user's number, to whom "
-    "its records belong.",
+    "1 for a job with ranks on this node, with the user's name for it, and the uid of the owner of "
+    "its records.",
     ("job_id", "job_name", "uid"),
 )
 FOLDED = counter(
     "stagewatch_names_folded_total",
-    "Times that a name a rank chose was left out, since its job had shown too many, by kind.",
+    "Times that a name from a rank was left out because its job had shown too many, by kind.",
     ("kind",),
 )
 

@@ -38,8 +38,8 @@ AT_WORK = gauge(
 )
 STILL = gauge(
     "rl_rank_still_seconds",
-    "Time since a rank that has made no mark, with a stage record or without one, was last seen at "
-    "work or to start a process.",
+    "Time since a rank that has made no mark, with or without a stage record, last worked or "
+    "started a process, as far as the agent saw it.",
     RANK_LABELS,
 )
 
@@ -81,7 +81,7 @@ class Stillness:
     """When each was last seen to read or write a byte, be it a trickle."""
 
     def seconds(self, key: RankKey) -> float | None:
-        """`None` of a rank that is not known, or makes marks."""
+        """`None` for a rank that is unknown or makes marks."""
         since = self.since.get(key)
         return None if since is None else self.clock() - since
 

@@ -132,7 +132,7 @@ def _began(experiment: Experiment) -> str:
     if alert.time is not None:
         after = span(experiment.after(alert.time))
         return f"The first alert, {alert.what}, came {after} after {injected}, in {job}; {same}."
-    return f"Nothing is seen to go wrong in {job} after {injected}: {same}, and no alert fired."
+    return f"Nothing visibly went wrong in {job} after {injected}: {same}, and no alert fired."
 
 
 def _short(experiment: Experiment) -> str:
@@ -200,7 +200,7 @@ def _showed(experiment: Experiment) -> str:
     if detected.time is None:
         told.append("no alert fired")
     if localised.time is None:
-        told.append("nothing named the place of the fault")
+        told.append("no alert or verdict named the place of the fault")
     if not of("failure") and experiment.diagnosis.surfaced.stage:
         stage = experiment.diagnosis.surfaced.stage
         told.append(f"no error was raised, and most ranks hung in {stage}")

@@ -34,7 +34,7 @@ class Still:
         seconds = whole(self.until - self.since)
         if self.asleep:
             slept = f"rank{'s' * (len(self.asleep) > 1)} {ranges(self.asleep)} did not run at all"
-            others = ": one that runs spins, or computes in place" * (len(self.asleep) < self.count)
+            others = ": the rest spins, or computes in place" * (len(self.asleep) < self.count)
             return (
                 f"its {self.count} ranks moved no data and took no memory for {seconds}, and "
                 f"{slept}{others}"

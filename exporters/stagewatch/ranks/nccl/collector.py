@@ -56,13 +56,14 @@ COMPARED = counter(
 )
 LAST = counter(
     "rl_rank_nccl_last_total",
-    "Compared collectives that the rank came to last: it was inside for a fifth less than the "
+    "Compared collectives that the rank entered last: it was inside for a fifth less than the "
     "median of the others.",
     (*RANK_LABELS, "communicator"),
 )
 LAST_SECONDS = counter(
     "rl_rank_nccl_last_seconds_total",
-    "How much longer the median of the others was inside the collectives that it came to last.",
+    "How much longer the median of the others was inside the collectives that the rank entered "
+    "last.",
     (*RANK_LABELS, "communicator"),
 )
 LACKING = gauge(
