@@ -17,7 +17,8 @@ from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.ranks.records import Life
-from stagewatch.run import endings, ranks, stillness
+from stagewatch.run import bare, endings, ranks, stillness
+from tests.fakes.open_files import OpenFiles
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -78,6 +79,19 @@ class Watched:
     def ends(self, text: str) -> Callable[[], bool]:
         """Whether the story ends like this."""
         return lambda: self.story().endswith(text)
+
+
+class Unguarded(OpenFiles):
+    """Needs no child, which would be one of the command's: here that is the test itself."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture(autouse=True)
+def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process of the command is one that reads the files of the others."""
+    monkeypatch.setattr(bare, "GuardedFiles", Unguarded)
 
 
 @pytest.fixture
