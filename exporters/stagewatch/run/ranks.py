@@ -340,6 +340,7 @@ class Ranks:
         log = Kmsg(self._kernel_log)
         bare = self._bare.names
         names = {one.pid: causes.process_name(one, bare) for one in self._endings.seen()}
+        names |= {pid: f"{name} (pid {pid})" for (pid, _), name in bare.items()}
         names |= {one.pid: f"{causes.name(one)} (pid {one.pid})" for one in self._last.values()}
         of_kernel = causes.of_kernel(log, self._began, names)
         of_helpers = causes.of_helpers(helpers, until, apart=bool(self._last), names=bare)
