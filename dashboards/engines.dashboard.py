@@ -64,13 +64,6 @@ dashboard = draw.board(
             draw.table(
                 "Replicas",
                 "Those that run the most requests.",
-                {
-                    "node": "Node",
-                    "instance": "Address",
-                    "engine": "Engine",
-                    "model": "Model",
-                    "dp_rank": "Replica",
-                },
                 [
                     draw.Column(
                         "Running", f"max by ({_REPLICA}) (engine:requests_running:count{{NODE}})"
@@ -86,31 +79,26 @@ dashboard = draw.board(
                     draw.Column(
                         "KV cache",
                         f"max by ({_REPLICA}) (engine:kv_cache_used:ratio{{NODE}})",
-                        unit="percentunit",
                         thresholds=_FULL,
                     ),
                     draw.Column(
                         "Silent for",
                         f"max by ({_REPLICA}) (engine:silent:seconds{{NODE}})",
-                        unit="s",
                         thresholds=draw.steps((120, draw.AMBER), (300, draw.RED)),
                     ),
                 ],
                 sort="Running",
-                order="Running",
                 width=16,
             ),
             draw.table(
                 "Jobs",
                 "Those whose engines generate the most tokens.",
-                {"job_id": "Job", "user": "User", "account": "Account"},
                 [
                     draw.Column("Tokens/s", _of_jobs("engine:tokens_generated:rate1m"), decimals=0),
                     draw.Column("Running", _of_jobs("engine:requests_running:count")),
                     draw.Column("Waiting", _of_jobs("engine:requests_waiting:count")),
                 ],
                 sort="Tokens/s",
-                order="Tokens/s",
                 width=8,
             ),
         ),

@@ -29,7 +29,6 @@ dashboard = draw.board(
                 "Longest open",
                 "How long the oldest open fault has been injected.",
                 "time() - min(fault_injection_start_timestamp_seconds{CLUSTER})",
-                unit="s",
             ),
             draw.stat(
                 "Agents that answer",
@@ -54,7 +53,6 @@ dashboard = draw.board(
                 "Detected",
                 "Alerts, while they fire.",
                 'count by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
-                "{{alertname}}",
                 thresholds=draw.ANY_IS_AMBER,
                 rows=6,
             ),
@@ -103,8 +101,6 @@ dashboard = draw.board(
                 "Progress age",
                 "The rank of each job and role that has been without progress the longest.",
                 draw.worst("max by (job_id, role) (rl_rank_progress_age_seconds{NODE})"),
-                "{{job_id}} {{role}}",
-                unit="s",
             ),
             draw.timeseries(
                 "Steps per minute",
@@ -113,7 +109,6 @@ dashboard = draw.board(
                     "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
                     least=True,
                 ),
-                "{{job_id}} {{role}}",
                 minimum=None,
             ),
             draw.timeseries(
@@ -123,27 +118,17 @@ dashboard = draw.board(
                     "avg by (job_id, name) (rl_scalar{NODE})",
                     "count by (job_id, name) (rl_scalar{NODE})",
                 ),
-                "{{job_id}} {{name}}",
                 minimum=None,
             ),
             draw.timeseries(
                 "GPUs",
                 "SM activity of each node.",
                 draw.worst("avg by (node) (gpu_sm_active_ratio{NODE})", least=True),
-                "{{node}}",
-                unit="percentunit",
                 maximum=1,
             ),
             draw.table(
                 "Markers that are open",
                 "As they stand in the marker files.",
-                {
-                    "id": "Id",
-                    "scenario": "Scenario",
-                    "fault_type": "Fault",
-                    "target_worker": "Target",
-                    "expected_failure_stage": "Expected to surface in",
-                },
                 [
                     draw.Column(
                         "For",

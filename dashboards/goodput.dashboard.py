@@ -96,8 +96,8 @@ dashboard = draw.board(
                 "All GPUs by state",
                 "Whatever GPUs the cluster has, each once, inside of jobs and outside.",
                 [
-                    draw.Query(f"sum by (state) ({_JOBS}{{CLUSTER}})", "{{state}}"),
-                    draw.Query("sum by (state) (cluster:goodput_gpus:count{CLUSTER})", "{{state}}"),
+                    draw.Query(f"sum by (state) ({_JOBS}{{CLUSTER}})"),
+                    draw.Query("sum by (state) (cluster:goodput_gpus:count{CLUSTER})"),
                 ],
                 stack=True,
                 colors=draw.STATE_COLORS,
@@ -114,7 +114,6 @@ dashboard = draw.board(
                 "GPUs that no job has, by model",
                 "And why: free, reserved, drained or down.",
                 "sum by (model, state) (cluster:goodput_gpus:count{CLUSTER})",
-                "{{model}} {{state}}",
                 stack=True,
                 colors={state: draw.STATE_COLORS[state] for state in _FREE},
             ),
@@ -126,10 +125,8 @@ dashboard = draw.board(
                     f"By {label}",
                     f"Of each {label}: GPU hours, the productive share of those whose stages are "
                     "seen, and the hours in which ranks or GPUs stood still.",
-                    {label: label.capitalize()},
                     _columns(label),
                     sort="GPU hours",
-                    order="GPU hours",
                     width=12,
                 )
                 for label in ("account", "user", "partition", "model")
@@ -140,10 +137,8 @@ dashboard = draw.board(
             draw.table(
                 "Jobs by hours that stood still",
                 "Jobs in which most GPU hours were idle, stalled, slowed or unused.",
-                {"job_id": "Job", "user": "User", "account": "Account"},
                 _columns(_OWNER),
                 sort="Hours standing",
-                order="Hours standing",
                 rows=15,
             ),
         ),

@@ -32,14 +32,12 @@ dashboard = draw.board(
                 "Hottest",
                 "The hottest GPU die.",
                 "max(gpu_temperature_celsius{GPU})",
-                unit="celsius",
                 thresholds=HOT,
             ),
             draw.stat(
                 "Hottest memory",
                 "The hottest device memory.",
                 "max(gpu_memory_temperature_celsius{GPU})",
-                unit="celsius",
                 thresholds=MEMORY_HOT,
             ),
             draw.stat(
@@ -69,46 +67,38 @@ dashboard = draw.board(
                 "Worst GPUs",
                 "Lost ones first, then the hottest, as of the end of the time range; of a chosen "
                 "node all.",
-                {"node": "Node", "gpu": "GPU"},
                 [
                     draw.Column(
                         "Up",
                         "min by (node, gpu) (gpu_up{GPU})",
                         unit="none",
-                        mappings=tuple(
-                            draw.mapping({"0": ("lost", draw.RED), "1": ("up", draw.GREEN)})
-                        ),
+                        mappings=draw.mapping({"0": ("lost", draw.RED), "1": ("up", draw.GREEN)}),
                     ),
                     draw.Column(
                         "Die",
                         "max by (node, gpu) (gpu_temperature_celsius{GPU})",
-                        unit="celsius",
                         thresholds=HOT,
                     ),
                     draw.Column(
                         "Below limit",
                         "min by (node, gpu) (gpu_temperature_slowdown_celsius{GPU}"
                         " - gpu_temperature_celsius{GPU})",
-                        unit="celsius",
                         thresholds=NEAR,
                     ),
                     draw.Column(
                         "Memory",
                         "max by (node, gpu) (gpu_memory_temperature_celsius{GPU})",
-                        unit="celsius",
                         thresholds=MEMORY_HOT,
                     ),
-                    draw.Column("Power", "max by (node, gpu) (gpu_power_watts{GPU})", unit="watt"),
+                    draw.Column("Power", "max by (node, gpu) (gpu_power_watts{GPU})"),
                     draw.Column(
                         "SM active",
                         "max by (node, gpu) (gpu_sm_active_ratio{GPU})",
-                        unit="percentunit",
                         decimals=0,
                     ),
                     draw.Column(
                         "Utilisation",
                         "max by (node, gpu) (gpu_utilization_ratio{GPU})",
-                        unit="percentunit",
                         decimals=0,
                     ),
                     draw.Column(

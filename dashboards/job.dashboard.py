@@ -56,7 +56,6 @@ dashboard = draw.board(
                 "Oldest progress",
                 "The longest time any rank has been without progress.",
                 "max(rl_rank_progress_age_seconds{JOB})",
-                unit="s",
                 thresholds=draw.steps((10, draw.AMBER), (60, draw.RED)),
             ),
             draw.stat(
@@ -69,14 +68,6 @@ dashboard = draw.board(
                 "Verdict",
                 "The rank at fault and what says so; empty where the job runs, or where nobody can "
                 "be named.",
-                {
-                    "role": "Role",
-                    "rank": "Rank",
-                    "node": "Node",
-                    "pid": "PID",
-                    "stage": "Stage",
-                    "evidence": "Evidence",
-                },
                 [
                     draw.Column(
                         "No progress for",
@@ -95,13 +86,6 @@ dashboard = draw.board(
             draw.table(
                 "Alerts of this job",
                 "What fires, and for how long.",
-                {
-                    "severity": "Severity",
-                    "alertname": "Alert",
-                    "role": "Role",
-                    "rank": "Rank",
-                    "node": "Node",
-                },
                 [
                     draw.Column(
                         "For",

@@ -80,7 +80,6 @@ dashboard = draw.board(
                 "Longest wait",
                 "Time since the longest-waiting pending job was submitted.",
                 "max(slurm_pending_age_seconds{PARTITION})",
-                unit="s",
                 thresholds=draw.steps((1800, draw.AMBER), (86400, draw.RED)),
                 width=3,
             ),
@@ -97,7 +96,6 @@ dashboard = draw.board(
             draw.table(
                 "Alerts by kind",
                 "How often each alert fires, and for how long.",
-                {"severity": "Severity", "alertname": "Alert"},
                 [
                     draw.Column("Firing", f"count by (severity, alertname) ({FIRING})"),
                     draw.Column(
@@ -109,24 +107,12 @@ dashboard = draw.board(
                     ),
                 ],
                 sort="Firing",
-                order="Firing",
                 width=8,
                 rows=9,
             ),
             draw.table(
                 "Firing alerts",
                 "Critical ones first, of these the newest: at most 50 that somebody is told of.",
-                {
-                    "severity": "Severity",
-                    "alertname": "Alert",
-                    "cluster": "Cluster",
-                    "node": "Node",
-                    "gpu": "GPU",
-                    "job_id": "Job",
-                    "rank": "Rank",
-                    "mount": "Mount",
-                    "partition": "Partition",
-                },
                 [
                     draw.Column(
                         "For",
@@ -144,15 +130,6 @@ dashboard = draw.board(
             draw.table(
                 "Culprits of stalls",
                 "The rank at fault in each stalled job, as far as one can be named honestly.",
-                {
-                    "job_id": "Job",
-                    "role": "Role",
-                    "rank": "Rank",
-                    "node": "Node",
-                    "pid": "PID",
-                    "stage": "Stage",
-                    "evidence": "Evidence",
-                },
                 [
                     draw.Column(
                         "No progress for",
@@ -172,7 +149,6 @@ dashboard = draw.board(
                 "max by (alertname) ("
                 f"2 * {FIRING[:-1]}, severity='critical'}}"
                 f" or {FIRING[:-1]}, severity='warning'}} or 0 * {FIRING})",
-                "{{alertname}}",
                 mappings=draw.SEVERITY_CODES,
                 width=12,
                 rows=8,
@@ -184,7 +160,6 @@ dashboard = draw.board(
                 "GPUs by state",
                 "As Slurm counts them; free but drained is capacity that nobody can use.",
                 "sum by (state) (slurm_cluster_gpus{CLUSTER})",
-                "{{state}}",
                 width=8,
             ),
             draw.timeseries(
@@ -196,7 +171,6 @@ dashboard = draw.board(
                     draw.Query("avg(gpu_tensor_active_ratio{NODE})", "tensor cores active"),
                     draw.Query("avg(gpu_utilization_ratio{NODE})", "utilisation"),
                 ],
-                unit="percentunit",
                 maximum=1,
                 width=8,
             ),
@@ -204,7 +178,6 @@ dashboard = draw.board(
                 "Jobs",
                 "Jobs in the queue by state.",
                 "sum by (state) (slurm_jobs{CLUSTER})",
-                "{{state}}",
                 stack=True,
                 width=8,
             ),
@@ -212,7 +185,6 @@ dashboard = draw.board(
                 "Ranks by what they do",
                 "Main threads by wait class: spin with no progress beside it is a hang.",
                 "count by (class) (rl_rank_wait_class{NODE} == 1)",
-                "{{class}}",
                 stack=True,
                 width=8,
             ),
@@ -220,7 +192,6 @@ dashboard = draw.board(
                 "Nodes by rack",
                 "By the label rack, if the site gives its targets one; racks with silent nodes "
                 "first.",
-                {"rack": "Rack"},
                 [
                     draw.Column(
                         "Nodes",
@@ -243,7 +214,6 @@ dashboard = draw.board(
                     ),
                 ],
                 sort="Silent",
-                order="Silent",
                 width=8,
             ),
         ),

@@ -41,7 +41,6 @@ dashboard = draw.board(
                 "Longest wait",
                 "Time since the longest-waiting pending job was submitted, or requeued.",
                 "max(slurm_pending_age_seconds{PARTITION})",
-                unit="s",
                 thresholds=draw.steps((1800, draw.AMBER), (86400, draw.RED)),
             ),
             draw.stat(

@@ -79,8 +79,6 @@ dashboard = draw.board(
                 draw.worst(
                     'max by (job, node) (scrape_duration_seconds{CLUSTER, job=~"stagewatch.*"})'
                 ),
-                "{{job}} {{node}}",
-                unit="s",
             ),
             draw.timeseries(
                 "CPU of the agents",
@@ -89,7 +87,6 @@ dashboard = draw.board(
                     "max by (job, node) (rate(process_cpu_seconds_total"
                     '{CLUSTER, job=~"stagewatch.*"}[$__rate_interval]))'
                 ),
-                "{{job}} {{node}}",
                 unit="percentunit",
                 width=8,
             ),
@@ -100,26 +97,23 @@ dashboard = draw.board(
                     "max by (job, node) (process_resident_memory_bytes"
                     '{CLUSTER, job=~"stagewatch.*"})'
                 ),
-                "{{job}} {{node}}",
-                unit="bytes",
                 width=8,
             ),
             draw.table(
                 "Versions",
                 "What runs where.",
-                {"version": "stagewatch", "python": "Python"},
                 [
                     draw.Column(
                         "Agents", "count by (version, python) (stagewatch_build_info{CLUSTER})"
                     )
                 ],
+                titles={"version": "stagewatch"},
                 width=8,
                 rows=5,
             ),
             draw.table(
                 "Passed over",
                 "Stage records and markers of users that could not be read, by reason.",
-                {"node": "Node", "reason": "Reason"},
                 [
                     draw.Column(
                         "Files",
@@ -152,7 +146,6 @@ dashboard = draw.board(
                     ' "(?:.*/)?(.*)"))',
                     most=8,
                 ),
-                "{{rules}}",
                 unit="percentunit",
                 thresholds=draw.steps((0.5, draw.AMBER), (0.9, draw.RED)),
                 width=8,

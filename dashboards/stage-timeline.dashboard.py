@@ -61,12 +61,10 @@ dashboard = draw.board(
             draw.table(
                 "Open stages",
                 "What each rank is in, for how long, and how long progress may pause there.",
-                {"role": "Role", "rank": "Rank", "node": "Node", "stage": "Stage"},
                 [
                     draw.Column(
                         "Open for",
                         "max by (role, rank, node, stage) (rl_rank_stage_open_seconds{RANK})",
-                        unit="s",
                     ),
                     draw.Column(
                         "No progress for",
@@ -83,13 +81,11 @@ dashboard = draw.board(
                         "max by (role, rank, node, stage) (0 * rl_rank_stage_open_seconds{RANK}"
                         " + on (cluster, job_id, role, stage) group_left ()"
                         " job_role_stage:rl_stall_budget:seconds{JOB})",
-                        unit="s",
                     ),
                     draw.Column(
                         "Step", "max by (role, rank, node) (rl_rank_step{RANK})", unit="none"
                     ),
                 ],
-                order="No progress for",
                 sort="No progress for",
                 rows=10,
             ),
@@ -97,8 +93,6 @@ dashboard = draw.board(
                 "Open stage",
                 "How long each rank's stage has been open: a saw-tooth in a healthy job.",
                 draw.worst("max by (role, rank) (rl_rank_stage_open_seconds{RANK})"),
-                "{{role}} {{rank}}",
-                unit="s",
             ),
             draw.timeseries(
                 "Collectives entered",
@@ -109,7 +103,6 @@ dashboard = draw.board(
                     " (rl_rank_collective_seq{JOB}) - on (cluster, job_id, role, group)"
                     " group_right () rl_rank_collective_seq{JOB})"
                 ),
-                "{{role}} {{rank}} {{group}}",
                 unit="none",
             ),
         ),
@@ -122,7 +115,6 @@ dashboard = draw.board(
                 " (rate(rl_stage_duration_seconds_sum{JOB}[$__rate_interval]))"
                 " / sum by (role, stage)"
                 " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
-                "{{role}} {{stage}}",
                 unit="s",
                 log=True,
             ),
@@ -133,7 +125,6 @@ dashboard = draw.board(
                 "max by (role, stage) ((rl_rank_stage_last_seconds{JOB}"
                 " / on (cluster, job_id, role, stage) group_left ()"
                 " (job_role_stage:rl_stage_baseline_median:seconds{JOB} > 0)))",
-                "{{role}} {{stage}}",
                 unit="none",
                 log=True,
             ),
@@ -146,7 +137,6 @@ dashboard = draw.board(
                 "Gap between progress marks, 99th percentile",
                 "What a stage's stall budget is made of: three times this, and at least 10 s.",
                 "max by (role, stage) (job_role_stage:rl_progress_gap_seconds:p99{JOB})",
-                "{{role}} {{stage}}",
                 unit="s",
                 log=True,
             ),
@@ -157,22 +147,13 @@ dashboard = draw.board(
                 "First failure of each rank",
                 "The first exception that left a stage; later ones are often its echo.  The "
                 "longest ago is nearest to the cause.",
-                {
-                    "role": "Role",
-                    "rank": "Rank",
-                    "node": "Node",
-                    "stage": "Stage",
-                    "error": "Error",
-                },
                 [
                     draw.Column(
                         "Ago",
                         "max by (role, rank, node, stage, error)"
                         " (time() - rl_rank_first_failure_timestamp_seconds{JOB})",
-                        unit="s",
                     )
                 ],
-                order="Ago",
                 sort="Ago",
                 width=12,
             ),
@@ -183,7 +164,6 @@ dashboard = draw.board(
                     "sum by (role, stage, error)"
                     " (rate(rl_stage_failures_total{JOB}[$__rate_interval]))"
                 ),
-                "{{role}} {{stage}} {{error}}",
                 unit="cps",
             ),
         ),

@@ -34,7 +34,6 @@ dashboard = draw.board(
                 "Slowest sync",
                 "The longest fsync of the last canaries.",
                 'max(io_canary_seconds{NODE, phase="fsync"})',
-                unit="s",
                 thresholds=draw.steps((0.5, draw.AMBER), (5, draw.RED)),
             ),
             draw.stat(

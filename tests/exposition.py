@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 Labels = list[tuple[str, str]]
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -17,16 +18,32 @@ _ESCAPED = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
 
 def samples(text: str) -> Iterator[tuple[str, Labels, float]]:
     """Name, labels and value of each sample, in their order."""
-    for line in text.split("\n"):
-        if line and not line.startswith("#"):
-            series, _, value = line.rpartition(" ")
-            name, _, labels = series.partition("{")
-            yield name, [(key, _plain(label)) for key, label in _PAIR.findall(labels)], float(value)
+    for series, value in _lines(text):
+        yield *_parted(series), value
 
 
 def series_of(text: str) -> Series:
     """The value of each series, by name and labels."""
-    return {(name, frozenset(labels)): value for name, labels, value in samples(text)}
+    return {_key(series): value for series, value in _lines(text)}
+
+
+def _lines(text: str) -> Iterator[tuple[str, float]]:
+    for line in text.split("\n"):
+        if line and not line.startswith("#"):
+            series, _, value = line.rpartition(" ")
+            yield series, float(value)
+
+
+@lru_cache(1 << 15)
+def _key(series: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    """Remembered: who waits for a series reads nearly the same page again and again."""
+    name, labels = _parted(series)
+    return name, frozenset(labels)
+
+
+def _parted(series: str) -> tuple[str, Labels]:
+    name, _, labels = series.partition("{")
+    return name, [(key, _plain(label)) for key, label in _PAIR.findall(labels)]
 
 
 def _plain(label: str) -> str:

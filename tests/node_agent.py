@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,8 +80,11 @@ class NodeAgent:
 
     def value(self, name: str, **labels: str) -> float | None:
         """The first series of that name that has these labels."""
-        for (found, pairs), value in self.series().items():
-            if found == name and labels.items() <= dict(pairs).items():
+        status, body = self.get("/metrics")
+        assert status == 200, body
+        lines = re.findall(rf"(?m)^{name}[ {{].*", body)
+        for (_, pairs), value in series_of("\n".join(lines)).items():
+            if labels.items() <= dict(pairs).items():
                 return value
         return None
 

@@ -11,15 +11,6 @@ ERRORS_AND_LINKS = draw.section(
     draw.table(
         "XIDs",
         "GPU errors since boot by kind, and what the vendor asks for.",
-        {
-            "node": "Node",
-            "gpu": "GPU",
-            "pci_bus_id": "Bus",
-            "xid": "XID",
-            "severity": "Severity",
-            "action": "Action",
-            "meaning": "Meaning",
-        },
         [
             draw.Column(
                 "Count",
@@ -29,7 +20,6 @@ ERRORS_AND_LINKS = draw.section(
                 " group_left (action, meaning) gpu_xid_info{NODE})",
             )
         ],
-        order="Count",
         sort="Count",
         width=12,
     ),

@@ -12,7 +12,6 @@ JOBS = draw.section(
     draw.table(
         "GPUs and their jobs",
         "Who has been given which GPU; idle and held too long are wasted GPUs, and come first.",
-        {"node": "Node", "gpu": "GPU", "job_id": "Job", "user": "User"},
         [
             draw.Column(
                 "Given", "max by (node, gpu, job_id, user) (gpu_job_info{GPU})", unit="none"
@@ -20,13 +19,11 @@ JOBS = draw.section(
             draw.Column(
                 "Idle for",
                 "max by (node, gpu, job_id) (gpu_allocated_idle_seconds{GPU})",
-                unit="s",
                 thresholds=draw.steps((3600, draw.AMBER)),
             ),
             draw.Column(
                 "Held after the job's end",
                 "max by (node, gpu, job_id) (gpu_orphaned_process_seconds{GPU})",
-                unit="s",
                 thresholds=draw.steps((300, draw.RED)),
             ),
         ],
@@ -55,17 +52,6 @@ IDENTITY = draw.section(
     draw.table(
         "Models",
         "What each GPU is.",
-        {
-            "node": "Node",
-            "gpu": "GPU",
-            "model": "Model",
-            "uuid": "UUID",
-            "serial": "Serial",
-            "driver": "Driver",
-            "vbios": "VBIOS",
-            "pci_bus_id": "Bus",
-            "source": "Source",
-        },
         [
             draw.Column(
                 "Present",

@@ -20,7 +20,6 @@ HEAT_AND_POWER = draw.section(
         "The 20 hottest at the end of the time range; lines at 75 and 85 degrees.",
         draw.worst("max by (node, gpu) (gpu_temperature_celsius{GPU})"),
         "{{node}} GPU {{gpu}}",
-        unit="celsius",
         thresholds=HOT,
         minimum=None,
     ),
@@ -29,7 +28,6 @@ HEAT_AND_POWER = draw.section(
         "Device memory runs hotter than the die; lines at 90 and 95 degrees.",
         draw.worst("max by (node, gpu) (gpu_memory_temperature_celsius{GPU})"),
         "{{node}} GPU {{gpu}}",
-        unit="celsius",
         thresholds=MEMORY_HOT,
         minimum=None,
     ),
@@ -40,7 +38,6 @@ HEAT_AND_POWER = draw.section(
             "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval])"
             " or avg_over_time(gpu_throttle_active{GPU}[$__rate_interval]))"
         ),
-        "{{node}} {{reason}}",
         unit="percentunit",
     ),
     draw.distribution(
@@ -61,7 +58,6 @@ HEAT_AND_POWER = draw.section(
             )
             for least in (True, False)
         ],
-        unit="watt",
     ),
 )
 
@@ -101,7 +97,6 @@ WORK = draw.section(
         "Device memory in use, without the driver's reserve.",
         draw.worst("max by (node, gpu) (gpu_memory_used_bytes{GPU})"),
         "{{node}} GPU {{gpu}}",
-        unit="bytes",
         width=8,
     ),
     draw.timeseries(
@@ -109,7 +104,6 @@ WORK = draw.section(
         "SM clock; drops under load mean that something slows the GPU down.",
         draw.worst('max by (node, gpu) (gpu_clock_hertz{GPU, domain="sm"})', least=True),
         "{{node}} GPU {{gpu}}",
-        unit="hertz",
         width=8,
     ),
 )

@@ -10,23 +10,19 @@ LOGS_AND_KILLS = draw.section(
     draw.table(
         "Patterns in the logs",
         "When each kind of line was first and last seen; the longest ago came first.",
-        {"pattern": "Pattern", "role": "Role", "rank": "Rank", "file": "File"},
         [
             draw.Column(
                 "First",
                 "max by (pattern, role, rank, file)"
                 " (time() - log_first_match_timestamp_seconds{JOB})",
-                unit="s",
             ),
             draw.Column(
                 "Last",
                 "max by (pattern, role, rank, file)"
                 " (time() - log_last_match_timestamp_seconds{JOB})",
-                unit="s",
             ),
             draw.Column("Lines", "sum by (pattern, role, rank, file) (log_matches_total{JOB})"),
         ],
-        order="First",
         sort="First",
         width=14,
     ),
@@ -46,7 +42,6 @@ LOGS_AND_KILLS = draw.section(
             " last_over_time(rl_rank_up{JOB}[1h]))",
             least=True,
         ),
-        "{{node}}",
         mappings=draw.mapping({"0": ("silent", draw.RED), "1": ("answers", draw.GREEN)}),
         width=24,
         rows=8,

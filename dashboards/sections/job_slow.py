@@ -7,7 +7,6 @@ SLOW_RANKS = draw.section(
     draw.table(
         "Slow ranks",
         "Ranks that work longer than their peers, and what the job loses by each.",
-        {"role": "Role", "rank": "Rank", "node": "Node"},
         [
             draw.Column(
                 "Works, times its peers",
@@ -18,7 +17,6 @@ SLOW_RANKS = draw.section(
             draw.Column(
                 "Costs, of the job's time",
                 "max by (role, rank, node) (rank:rl_slow_cost:ratio{JOB})",
-                unit="percentunit",
             ),
             draw.Column(
                 "Costs, a step",
@@ -26,7 +24,6 @@ SLOW_RANKS = draw.section(
                 unit="s",
             ),
         ],
-        order="Costs, of the job's time",
         sort="Costs, of the job's time",
         width=12,
     ),
@@ -34,15 +31,12 @@ SLOW_RANKS = draw.section(
         "What stands beside them",
         "May explain why a rank is slow, and accuses nobody: docs/slow-ranks.md says what each is "
         "the share of.",
-        {"role": "Role", "rank": "Rank", "node": "Node", "witness": "Witness", "reason": "Reason"},
         [
             draw.Column(
                 "Share",
                 "max by (role, rank, node, witness, reason) (rank:rl_slow_witness:ratio{JOB})",
-                unit="percentunit",
             )
         ],
-        order="Share",
         sort="Share",
         width=12,
     ),
@@ -69,7 +63,6 @@ SLOW_RANKS = draw.section(
         "max by (role, stage, part)"
         ' (job_role_stage_part:rl_step_time:seconds{JOB, part!~"data|device"})',
         "{{role}}: {{part}} in {{stage}}",
-        unit="s",
         stack=True,
         width=24,
     ),

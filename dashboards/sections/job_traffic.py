@@ -8,15 +8,11 @@ SOCKETS_AND_STORAGE = draw.section(
         "Sent again",
         "Share of a rank's segments that were sent again: the one bad socket among many.",
         draw.worst("max by (role, rank) (rank:rl_tcp_retransmission:ratio{RANK})"),
-        "{{role}} {{rank}}",
-        unit="percentunit",
     ),
     draw.timeseries(
         "Round trip",
         "Of each rank's slowest connection.",
         draw.worst("max by (role, rank) (rl_rank_tcp_rtt_seconds{RANK})"),
-        "{{role}} {{rank}}",
-        unit="s",
         log=True,
     ),
     draw.timeseries(
@@ -25,8 +21,6 @@ SOCKETS_AND_STORAGE = draw.section(
         draw.worst(
             "sum by (role, rank, direction) (rate(rl_rank_tcp_bytes_total{RANK}[$__rate_interval]))"
         ),
-        "{{role}} {{rank}} {{direction}}",
-        unit="Bps",
     ),
     draw.timeseries(
         "Read and written",
@@ -35,8 +29,6 @@ SOCKETS_AND_STORAGE = draw.section(
             "sum by (role, rank, direction) (rate(rl_rank_io_bytes_total"
             '{RANK, layer="storage"}[$__rate_interval]))'
         ),
-        "{{role}} {{rank}} {{direction}}",
-        unit="Bps",
     ),
     draw.timeseries(
         "Sync of a small file",
@@ -45,7 +37,6 @@ SOCKETS_AND_STORAGE = draw.section(
             'max by (node, mount) (io_canary_seconds{CLUSTER, phase="fsync"}'
             " and on (cluster, node) rl_rank_up{RANK})"
         ),
-        "{{node}} {{mount}}",
         unit="s",
         log=True,
     ),
@@ -53,8 +44,6 @@ SOCKETS_AND_STORAGE = draw.section(
         "Size of the newest checkpoint",
         "One much smaller than its predecessor was cut short.",
         draw.worst("max by (directory) (io_checkpoint_size_bytes{RANK})"),
-        "{{directory}}",
-        unit="bytes",
     ),
     lacking="no ranks were seen, or nothing of the kind",
     collapsed=True,

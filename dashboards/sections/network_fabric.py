@@ -14,19 +14,16 @@ RDMA = draw.section(
             " (rate(net_infiniband_bytes_total{NODE}[$__rate_interval]))"
         ),
         "{{node}} {{device}}:{{port}} {{direction}}",
-        unit="Bps",
     ),
     draw.timeseries(
         "Errors",
         "By kind, per second; a healthy fabric has none.",
         draw.above_zero(f"sum by (node, device, error) ({_ERRORS})", f"sum({_ERRORS})", "all"),
-        "{{node}} {{device}} {{error}}",
         unit="cps",
     ),
     draw.table(
         "Ports",
         "State, speed, and how often the link went down.",
-        {"node": "Node", "device": "Device", "port": "Port"},
         [
             draw.Column(
                 "Active",
@@ -34,7 +31,7 @@ RDMA = draw.section(
                 ' (net_infiniband_state{NODE, state="active"}) or'
                 " 0 * max by (node, device, port) (net_infiniband_state{NODE})",
                 unit="none",
-                mappings=tuple(draw.mapping({"0": ("no", draw.RED), "1": ("yes", draw.GREEN)})),
+                mappings=draw.mapping({"0": ("no", draw.RED), "1": ("yes", draw.GREEN)}),
             ),
             draw.Column(
                 "Speed",
@@ -52,7 +49,6 @@ RDMA = draw.section(
                 thresholds=draw.ANY_IS_AMBER,
             ),
         ],
-        order="Went down",
         sort="Went down",
         width=12,
     ),
@@ -63,7 +59,6 @@ RDMA = draw.section(
             "sum by (node, device, kind)"
             " (rate(net_infiniband_congestion_total{NODE}[$__rate_interval]))"
         ),
-        "{{node}} {{device}} {{kind}}",
         unit="cps",
     ),
 )
@@ -77,7 +72,6 @@ GPU_LINKS = draw.section(
             "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
             " or gpu_nvlink_throughput_bytes_per_second{NODE})"
         ),
-        "{{node}} {{direction}}",
         unit="Bps",
     ),
     draw.timeseries(
@@ -87,7 +81,6 @@ GPU_LINKS = draw.section(
             "sum by (node, direction) (gpu_pcie_throughput_bytes_per_second{NODE}"
             " or rate(gpu_pcie_bytes_total{NODE}[$__rate_interval]))"
         ),
-        "{{node}} {{direction}}",
         unit="Bps",
     ),
 )

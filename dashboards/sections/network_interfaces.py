@@ -15,15 +15,11 @@ INTERFACES = draw.section(
         "Received",
         "By interface.",
         draw.worst(f"sum by (node, device) ({_rate('receive_bytes')})"),
-        "{{node}} {{device}}",
-        unit="Bps",
     ),
     draw.timeseries(
         "Sent",
         "By interface.",
         draw.worst(f"sum by (node, device) ({_rate('transmit_bytes')})"),
-        "{{node}} {{device}}",
-        unit="Bps",
     ),
     draw.timeseries(
         "Errors and drops",
@@ -47,7 +43,6 @@ INTERFACES = draw.section(
             least=True,
             most=32,
         ),
-        "{{node}} {{device}}",
         mappings=draw.mapping({"0": ("down", draw.RED), "1": ("up", draw.GREEN)}),
         width=12,
         rows=8,
@@ -63,13 +58,11 @@ TCP = draw.section(
             "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
             " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))"
         ),
-        "{{node}}",
         unit="percentunit",
     ),
     draw.timeseries(
         "Connections",
         "Established TCP connections of each node.",
         draw.worst("max by (node) (node_netstat_Tcp_CurrEstab{NODE})"),
-        "{{node}}",
     ),
 )

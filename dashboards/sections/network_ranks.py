@@ -9,14 +9,12 @@ CONNECTIONS_OF_THE_RANKS = draw.section(
         "Share of a rank's segments that were sent again: the one bad socket among many.",
         draw.worst("max by (job_id, role, rank, node) (rank:rl_tcp_retransmission:ratio{NODE})"),
         "{{job_id}} {{role}} {{rank}} ({{node}})",
-        unit="percentunit",
     ),
     draw.timeseries(
         "Round trip, by rank",
         "Of each rank's slowest connection.",
         draw.worst("max by (job_id, role, rank, node) (rl_rank_tcp_rtt_seconds{NODE})"),
         "{{job_id}} {{role}} {{rank}} ({{node}})",
-        unit="s",
         log=True,
     ),
     draw.timeseries(
@@ -26,15 +24,11 @@ CONNECTIONS_OF_THE_RANKS = draw.section(
             "sum by (job_id, role, rank, direction)"
             " (rate(rl_rank_tcp_bytes_total{NODE}[$__rate_interval]))"
         ),
-        "{{job_id}} {{role}} {{rank}} {{direction}}",
-        unit="Bps",
     ),
     draw.timeseries(
         "Silence, by rank",
         "Time since data came in on any connection of the rank.",
         draw.worst("min by (job_id, role, rank) (rl_rank_tcp_last_receive_age_seconds{NODE})"),
-        "{{job_id}} {{role}} {{rank}}",
-        unit="s",
         log=True,
     ),
     draw.timeseries(
@@ -42,14 +36,11 @@ CONNECTIONS_OF_THE_RANKS = draw.section(
         "Bytes written that the peer has not acknowledged; a queue that stays is a peer "
         "that does not read, or a path that drops.",
         draw.worst("sum by (job_id, role, rank) (rl_rank_tcp_send_queue_bytes{NODE})"),
-        "{{job_id}} {{role}} {{rank}}",
-        unit="bytes",
     ),
     draw.timeseries(
         "Connections by state",
         "Of all ranks; many in syn_sent or close_wait are a service that does not answer.",
         "sum by (state) (rl_rank_tcp_connections{NODE})",
-        "{{state}}",
         stack=True,
     ),
 )

@@ -7,7 +7,6 @@ GPUS = draw.section(
     draw.table(
         "GPU truth table",
         "The four states add up to what is configured.",
-        {"partition": "Partition", "gpu_type": "Type"},
         [
             draw.Column(
                 title,
@@ -28,7 +27,6 @@ GPUS = draw.section(
         "GPUs by state",
         "Over the whole cluster, each GPU once.",
         "sum by (state) (slurm_cluster_gpus{CLUSTER})",
-        "{{state}}",
         stack=True,
         colors={
             "allocated": draw.GREEN,
@@ -41,7 +39,6 @@ GPUS = draw.section(
         "GPUs asked for and held",
         "By jobs that wait and jobs that run; `any` is of no named type.",
         "sum by (state, gpu_type) (slurm_queue_gpus{PARTITION})",
-        "{{state}} {{gpu_type}}",
         width=24,
     ),
 )
@@ -51,7 +48,6 @@ NODES = draw.section(
     draw.table(
         "Nodes out of service",
         "How, why, who said so, and for how long.",
-        {"node": "Node", "kind": "How", "reason_class": "Class", "reason": "Reason", "user": "By"},
         [
             draw.Column(
                 "For",
@@ -63,7 +59,7 @@ NODES = draw.section(
                 thresholds=draw.steps((86400, draw.AMBER), (604800, draw.RED)),
             )
         ],
-        order="For",
+        titles={"kind": "How", "user": "By"},
         sort="For",
         width=14,
     ),
@@ -71,7 +67,6 @@ NODES = draw.section(
         "Nodes by state",
         "Base states, each node once.",
         "sum by (state) (slurm_cluster_nodes{CLUSTER})",
-        "{{state}}",
         stack=True,
         width=10,
     ),

@@ -8,7 +8,6 @@ ENDED = draw.section(
         "Ended jobs",
         "Runs that ended, by final state, in each interval.",
         "sum by (state) (increase(slurm_jobs_ended_total{PARTITION}[$__rate_interval]))",
-        "{{state}}",
         stack=True,
         width=8,
     ),
@@ -41,7 +40,6 @@ ENDED = draw.section(
     draw.table(
         "Restarted jobs",
         "Jobs in the queue that have been restarted most.",
-        {"job_id": "Job", "user": "User", "partition": "Partition"},
         [
             draw.Column(
                 "Restarts",
@@ -49,7 +47,6 @@ ENDED = draw.section(
                 thresholds=draw.steps((1, draw.AMBER), (3, draw.RED)),
             )
         ],
-        order="Restarts",
         sort="Restarts",
         width=12,
     ),
@@ -91,7 +88,6 @@ FAILURES = draw.section(
         "Nodes that left service in a day",
         "Drained, down or failing, by the class of the reason.",
         "sum by (reason_class) (increase(slurm_node_failures_total{CLUSTER}[1d]))",
-        "{{reason_class}}",
         width=8,
     ),
     draw.stat(
@@ -109,12 +105,10 @@ FAILURES = draw.section(
         "Nodes that were named by the judge or went down on more days of the time range than the "
         "fleet's rate explains; a month shows more than a day.  `stagewatch lemons` also knows of "
         "errors of GPUs and of the hours in which jobs had a node.",
-        {"cluster": "Cluster", "node": "Node"},
         [
             draw.Column("At least times the fleet's rate", f"({_AT_LEAST}) > 1", decimals=1),
             draw.Column("Days", _DAYS),
         ],
-        order="At least times the fleet's rate",
         sort="At least times the fleet's rate",
         lacking="none",
         width=24,

@@ -8,7 +8,6 @@ QUEUE = draw.section(
         "Jobs by state",
         "Jobs that have not ended.",
         "sum by (state) (slurm_queue_jobs{PARTITION})",
-        "{{state}}",
         stack=True,
         colors={"RUNNING": draw.GREEN, "PENDING": draw.AMBER},
     ),
@@ -16,27 +15,22 @@ QUEUE = draw.section(
         "Pending by reason",
         "Why jobs wait.",
         'sum by (reason) (slurm_queue_jobs{PARTITION, state="PENDING"})',
-        "{{reason}}",
         stack=True,
     ),
     draw.timeseries(
         "Running and pending by partition",
         "Jobs in each partition.",
         'sum by (partition, state) (slurm_queue_jobs{PARTITION, state=~"RUNNING|PENDING"})',
-        "{{partition}} {{state}}",
     ),
     draw.timeseries(
         "Longest wait by partition",
         "Time since the longest-waiting pending job was submitted; the line is 30 minutes.",
         draw.worst("max by (partition, reason) (slurm_pending_age_seconds{PARTITION})"),
-        "{{partition}} {{reason}}",
-        unit="s",
         thresholds=draw.steps((1800, draw.AMBER)),
     ),
     draw.table(
         "Users",
         "The busiest users' jobs and GPUs; the rest is other.",
-        {"user": "User"},
         [
             draw.Column("Running", 'sum by (user) (slurm_user_jobs{CLUSTER, state="RUNNING"})'),
             draw.Column("Pending", 'sum by (user) (slurm_user_jobs{CLUSTER, state="PENDING"})'),
@@ -46,12 +40,12 @@ QUEUE = draw.section(
             ),
         ],
         sort="GPUs held",
+        order="",
         width=12,
     ),
     draw.table(
         "Accounts",
         "The busiest accounts' jobs and GPUs; the rest is other.",
-        {"account": "Account"},
         [
             draw.Column(
                 "Running", 'sum by (account) (slurm_account_jobs{CLUSTER, state="RUNNING"})'
@@ -64,6 +58,7 @@ QUEUE = draw.section(
             ),
         ],
         sort="GPUs held",
+        order="",
         width=12,
     ),
 )

@@ -19,7 +19,6 @@ JOBS = draw.section(
         "Jobs by GPU hours",
         "Jobs that ran in the time range, those with most GPU hours.  Used is SM activity, or the "
         "driver's utilisation, of the GPUs that are measured; wasted are the GPU hours without it.",
-        {"job_id": "Job", "user": "User", "account": "Account", "partition": "Partition"},
         [
             draw.Column(
                 "Runs",
@@ -46,7 +45,6 @@ JOBS = draw.section(
             ),
         ],
         sort="GPU hours",
-        order="GPU hours",
         rows=10,
     ),
 )
@@ -57,7 +55,6 @@ UTILISATION = draw.section(
         draw.table(
             f"By {label}",
             f"Of each {label}: GPU hours, and which part of them was used.",
-            {label: label.capitalize()},
             [
                 draw.Column(
                     title,
@@ -77,7 +74,6 @@ UTILISATION = draw.section(
                 )
             ],
             sort="Hours, week",
-            order="Hours, week",
             width=8,
         )
         for label in ("user", "account", "partition")

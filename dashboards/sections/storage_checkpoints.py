@@ -8,7 +8,6 @@ CHECKPOINTS = draw.section(
         "Newest checkpoint of each job",
         "A checkpoint much smaller than the one before it was cut short: the error shows "
         "when it is read.",
-        {"job_id": "Job", "directory": "Directory"},
         [
             draw.Column(
                 "Step", "max by (job_id, directory) (io_checkpoint_step{NODE})", unit="none"
@@ -17,11 +16,8 @@ CHECKPOINTS = draw.section(
                 "Age",
                 "min by (job_id, directory)"
                 " (time() - io_checkpoint_modified_timestamp_seconds{NODE})",
-                unit="s",
             ),
-            draw.Column(
-                "Size", "max by (job_id, directory) (io_checkpoint_size_bytes{NODE})", unit="bytes"
-            ),
+            draw.Column("Size", "max by (job_id, directory) (io_checkpoint_size_bytes{NODE})"),
             draw.Column(
                 "Of the one before",
                 "max by (job_id, directory) (io_checkpoint_size_bytes{NODE}"
@@ -34,7 +30,7 @@ CHECKPOINTS = draw.section(
                 "Growing",
                 "max by (job_id, directory) (io_checkpoint_growing{NODE})",
                 unit="none",
-                mappings=tuple(draw.mapping({"0": ("no", draw.GREEN), "1": ("yes", draw.AMBER)})),
+                mappings=draw.mapping({"0": ("no", draw.GREEN), "1": ("yes", draw.AMBER)}),
             ),
             draw.Column(
                 "Temporary files",
@@ -42,7 +38,6 @@ CHECKPOINTS = draw.section(
                 thresholds=draw.ANY_IS_AMBER,
             ),
         ],
-        order="Age",
         sort="Age",
         width=14,
     ),
@@ -50,8 +45,6 @@ CHECKPOINTS = draw.section(
         "Size",
         "Of the newest checkpoint.",
         draw.worst("max by (job_id, directory) (io_checkpoint_size_bytes{NODE})"),
-        "{{job_id}} {{directory}}",
-        unit="bytes",
         width=10,
     ),
 )

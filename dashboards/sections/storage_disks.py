@@ -11,14 +11,12 @@ DISKS_AND_WAITING = draw.section(
             "max by (node) (rate(io_pressure_seconds_total"
             '{NODE, resource="io", kind="some"}[$__rate_interval]))'
         ),
-        "{{node}}",
         unit="percentunit",
     ),
     draw.timeseries(
         "Blocked tasks",
         "Tasks in uninterruptible sleep by what they wait for.",
         "sum by (class) (io_blocked_tasks{NODE})",
-        "{{class}}",
         stack=True,
     ),
     draw.timeseries(
@@ -30,7 +28,6 @@ DISKS_AND_WAITING = draw.section(
             " / (sum by (node, device, operation)"
             " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)"
         ),
-        "{{node}} {{device}} {{operation}}",
         unit="s",
     ),
     draw.timeseries(
@@ -39,8 +36,6 @@ DISKS_AND_WAITING = draw.section(
         draw.worst(
             "sum by (node, device, operation) (rate(io_disk_bytes_total{NODE}[$__rate_interval]))"
         ),
-        "{{node}} {{device}} {{operation}}",
-        unit="Bps",
     ),
     draw.timeseries(
         "Disk busy",
@@ -49,7 +44,6 @@ DISKS_AND_WAITING = draw.section(
         draw.worst(
             "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))"
         ),
-        "{{node}} {{device}}",
         unit="percentunit",
     ),
     draw.timeseries(
@@ -59,7 +53,5 @@ DISKS_AND_WAITING = draw.section(
             "sum by (job_id, role, rank, direction) (rate(rl_rank_io_bytes_total"
             '{RANK, layer="storage"}[$__rate_interval]))'
         ),
-        "{{job_id}} {{role}} {{rank}} {{direction}}",
-        unit="Bps",
     ),
 )

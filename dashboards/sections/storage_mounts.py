@@ -8,7 +8,6 @@ CANARY = draw.section(
         "Canaries",
         "Whether a small file could be written, synced, read back and removed.",
         draw.worst("min by (node, mount) (io_canary_success{NODE})", least=True, most=32),
-        "{{node}} {{mount}}",
         mappings=draw.mapping({"0": ("fails", draw.RED), "1": ("works", draw.GREEN)}),
         width=12,
         rows=8,
@@ -17,21 +16,17 @@ CANARY = draw.section(
         "Phases",
         "How long each phase took on the slowest node.",
         "max by (mount, phase) (io_canary_seconds{NODE})",
-        "{{mount}} {{phase}}",
-        unit="s",
         log=True,
     ),
     draw.timeseries(
         "Throughput",
         "Of the last larger file; writes are synced.",
         "min by (mount, direction) (io_canary_bandwidth_bytes_per_second{NODE})",
-        "{{mount}} {{direction}}",
         unit="Bps",
     ),
     draw.table(
         "Space",
         "Free space and inodes of each mount with a canary.",
-        {"node": "Node", "mount": "Mount"},
         [
             draw.Column("Size", "max by (node, mount) (io_filesystem_size_bytes{NODE})", "bytes"),
             draw.Column(
@@ -54,7 +49,6 @@ CANARY = draw.section(
                 decimals=1,
             ),
         ],
-        order="Used",
         sort="Used",
         width=12,
     ),

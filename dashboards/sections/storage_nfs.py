@@ -11,7 +11,6 @@ NFS = draw.section(
         " (rate(nfs_operation_execute_seconds_total{NODE}[$__rate_interval]))"
         " / (sum by (mount, op)"
         " (rate(nfs_operations_total{NODE}[$__rate_interval])) > 0)",
-        "{{mount}} {{op}}",
         unit="s",
         log=True,
     ),
@@ -22,7 +21,6 @@ NFS = draw.section(
         " (rate(nfs_operation_rtt_seconds_total{NODE}[$__rate_interval]))"
         " / (sum by (mount, op)"
         " (rate(nfs_operations_total{NODE}[$__rate_interval])) > 0)",
-        "{{mount}} {{op}}",
         unit="s",
         log=True,
     ),
@@ -30,15 +28,12 @@ NFS = draw.section(
         "Operations",
         "Per second, over the chosen nodes.",
         "sum by (mount, op) (rate(nfs_operations_total{NODE}[$__rate_interval]))",
-        "{{mount}} {{op}}",
         unit="ops",
     ),
     draw.timeseries(
         "Bytes",
         "Sent and received, RPC headers included.",
         "sum by (mount, op) (rate(nfs_bytes_total{NODE}[$__rate_interval]))",
-        "{{mount}} {{op}}",
-        unit="Bps",
     ),
     draw.timeseries(
         "Retransmissions and time-outs",
@@ -62,13 +57,6 @@ NFS = draw.section(
     draw.table(
         "Mounts",
         "What is mounted from where.",
-        {
-            "mount": "Mount",
-            "server": "Server",
-            "export": "Export",
-            "version": "Version",
-            "protocol": "Transport",
-        },
         [
             draw.Column(
                 "Nodes", "count by (mount, server, export, version, protocol) (nfs_info{NODE})"

@@ -1,7 +1,7 @@
 """Writes out the alert rules with their runbooks and the dashboards, for a Prometheus and a Grafana
 of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards, and writes the rules
-for the Prometheus operator to DIR/kubernetes.  Limits of a site's own, DIR/alerts/site.rules.yaml,
-are written once and never replaced."""
+for the Prometheus operator to DIR/kubernetes.  It writes the file for a site's own limits,
+DIR/alerts/site.rules.yaml, once and never replaces it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class AssetsOptions:
     runbooks: str = option(
         "",
         "where your runbooks are: https://wiki.site/runbooks makes the alert NFSSlow link to "
-        "https://wiki.site/runbooks/NFSSlow.md; the pages of the judge that Prometheus scrapes if "
-        "empty, and paths, which Alertmanager's templates complete, without a judge",
+        "https://wiki.site/runbooks/NFSSlow.md. If empty, links lead to the judge that Prometheus "
+        "scrapes; without a judge they are paths, which Alertmanager's templates complete",
         parse=address,
     )
     grafana: str = option(
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch assets`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     export = actions.add_parser("export", help="write them to a directory", description=__doc__)
-    export.add_argument("directory", type=Path, metavar="DIR", help="made if it is not there")
+    export.add_argument("directory", type=Path, metavar="DIR", help="created if it does not exist")
     add_options(export, {"assets": AssetsOptions})
 
 

@@ -201,10 +201,10 @@ def _add_agents(
     check = commands.add_parser(
         "check-config",
         help="check an agent's flags, variables and file, and run nothing",
-        description="Exit 0 and print what differs from the defaults, or 2 and what is wrong.",
+        description="Print what differs from the defaults; exit with 2 and say why if it is wrong.",
     )
     check.add_argument(
-        "--agent", choices=_AGENTS, default="node", help="whose options [default: node]"
+        "--agent", choices=_AGENTS, default="node", help="agent to check [default: node]"
     )
     if argv[:1] == ["check-config"]:
         asked = [one for one in _AGENTS if {one, f"--agent={one}"} & set(argv)]

@@ -1,7 +1,7 @@
 """Keep the privileges of the node agent's service, in a unit of its own.
 
 systemd starts it when the agent connects to its socket (stagewatch-keeper.socket), and it ends with
-the agent.  It owns no port and answers a closed list of questions of its own user's: see
+the agent.  It owns no port.  It answers only its own user, and only a closed list of questions: see
 docs/securing-the-agents.md.
 """
 

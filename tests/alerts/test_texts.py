@@ -74,7 +74,7 @@ STUMBLES = {
     "one of several": r"(?<![-\w.])1 (?!s\b)[a-z]+s\b(?! of\b)",
     "a number of more than three digits": (
         r"(?<![\d.:/-])(?:0\.0*[1-9]\d{3,}|[1-9]\d*\.\d*(?<=[\d.]{5})|\d{4,})"
-        r"(?:s\b|ms\b|%| times (?:its|what))"
+        r"(?:s\b|ms\b|%| times (?:its|as long as its peers(?:\.|, and)))"
     ),
     "an exponent": r"\de[+-]\d",
     "an age finer than a second": r"\d\.\d+s (?:ago|old)|for \d+\.\d+s",

@@ -257,7 +257,7 @@ class Scene:
         rules = place / "rules"
         hour = rules / "slow-jobs.rules.yaml"
         shortened = ("[1h]", "[1m]"), ("offset 50m", "offset 30s"), ("offset 2m", "offset 1m")
-        for long, short in (*shortened, (": 2m #", ": 5s #")):
+        for long, short in (*shortened, (": 15s #", ": 5s #")):
             assert long in hour.read_text()
             hour.write_text(hour.read_text().replace(long, short))
         text = CONFIG.format(seconds=SCRAPE_SECONDS, rules=rules)

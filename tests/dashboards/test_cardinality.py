@@ -70,17 +70,17 @@ def test_worst_chooses_at_the_end_of_the_time_range_by_something_else_if_asked()
 
 def test_a_table_asks_all_its_columns_for_the_rows_that_are_largest_in_one() -> None:
     columns = [Column("A", "max by (node) (a)"), Column("B", "max by (node, gpu) (b) or c")]
-    panel = table("T", "D.", {"node": "Node", "gpu": "GPU"}, columns, order="A")
+    panel = table("T", "D.", columns, order="A")
     first, second = (target.expr for target in panel.targets)
     assert first == "topk(50, max by (node) (a))"
     assert second == f"(max by (node, gpu) (b) or c) and on (node) {first}"
     with pytest.raises(ValueError, match="aggregates"):
-        table("T", "D.", {}, [Column("A", "a"), Column("B", "b")], order="A")
+        table("T", "D.", [Column("A", "a"), Column("B", "b")], order="A")
 
 
 def test_lines_and_cells_of_nodes_and_jobs_lead_to_their_boards() -> None:
     lines = timeseries("T", "D.", "a", "{{node}} of {{job_id}}").field["links"]
-    cells = table("T", "D.", {"node": "Node"}, [Column("A", "a")]).overrides[-1]["properties"]
+    cells = table("T", "D.", [Column("A", "max by (node) (a)")]).overrides[-1]["properties"]
     for link, variable in (
         (lines[0], "node"),
         (lines[1], "job_id"),

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.dashboards.panels import above_zero, distribution, expand, heat_rows
+from stagewatch.dashboards.panels import (
+    above_zero,
+    distribution,
+    expand,
+    heat_rows,
+    timeseries,
+    unit_of,
+)
 from tests.alerts.promtool import needs_promtool, play, series
 from tests.dashboards.boards import NAMES, data_panels, load
 
@@ -30,6 +37,22 @@ def test_a_heat_map_has_a_row_for_each_rank_even_without_any_work() -> None:
     (target,) = panel.targets
     assert (target.format, target.legendFormat) == ("time_series", "{{role}} {{rank}}")
     assert panel.options["filterValues"] == {}
+
+
+@pytest.mark.parametrize(
+    ("expr", "unit"),
+    [
+        ("max by (node) (gpu_temperature_celsius{NODE})", "celsius"),
+        ("sum(rate(io_disk_bytes_total{NODE}[5m]))", "Bps"),
+        ("max(a_seconds{JOB} or b:c:seconds{JOB})", "s"),
+        ("count(a_seconds{JOB} > 1)", "short"),
+        ("a_bytes{JOB} / b_bytes{JOB}", "short"),
+        ("a_seconds{JOB} or b_bytes{JOB}", "short"),
+    ],
+)
+def test_the_unit_of_a_panel_is_that_of_all_its_metrics(expr: str, unit: str) -> None:
+    assert unit_of(expr) == unit
+    assert timeseries("T", "D.", expr).field["unit"] == unit
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 from a recording.
 
 A rank notes what its GPU does beside its programme, in memory that it shares with the player
-(`Devices`); of that the player makes each second what the agents of the nodes read (`NodeGpus`).
+(`Devices`); of that the field makes each second what the agents of the nodes read (`NodeGpus`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Gpu:
 
     def pid(self) -> int:
         """Of the process that has it; 0: none has."""
-        return self._user[0].pid if self._user and self._user[0].poll() is None else 0
+        user = self._user  # which the player takes away beside whoever reads
+        return user[0].pid if user and user[0].poll() is None else 0
 
     def readings(self) -> dict[str, float]:
         """What NVML tells of the time since the last look."""
@@ -121,10 +122,10 @@ class Gpu:
 
     def _shares(self) -> dict[str, float]:
         """Of the time since the last look; the kernels of a stopped process end, if they can."""
-        if not self.pid():
+        user = self._user
+        if not user or user[0].poll() is not None:
             return {IDLE: 1.0}
-        assert self._user is not None
-        process, devices, rank = self._user
+        process, devices, rank = user
         now = devices.spent(rank)
         spent = {what: max(0.0, now[what] - self._before[what]) for what in now}
         self._before = now

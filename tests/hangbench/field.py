@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 from stagewatch.demo.stack import Stack, free_port, only
@@ -37,11 +37,13 @@ class Field:
         self.children = self._stack.children
         self.api: PrometheusApi | None = None
         self.gpus = {node: NodeGpus(node, self._recording(node)) for node in SHARED + OWN}
-        self._gpus_written = 0.0
+        self._ended = threading.Event()
+        self._writer = threading.Thread(target=self._write_gpus)
 
     def __enter__(self) -> Field:
         try:
             if self._watched:
+                self._writer.start()
                 for node in SHARED + OWN:
                     self._stack.agents[node] = f"127.0.0.1:{free_port()}"
                     self.start_agent(node)
@@ -49,11 +51,14 @@ class Field:
                 scraped = len(SHARED + OWN) + 1
                 becomes(lambda: len(self.query("up == 1")) == scraped, 60)
         except BaseException:
-            self._stack.stop()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._watched:
+            self._writer.join()
         self._stack.stop()
 
     @property
@@ -82,10 +87,9 @@ class Field:
         """What the agent of a node reads of its GPUs."""
         return self.directory / node / "gpus.jsonl"
 
-    def write_gpus(self) -> None:
-        """Tell the agents, once a second, what GPUs do."""
-        if self._watched and time.monotonic() - self._gpus_written >= _GPUS_SECONDS:
-            self._gpus_written = time.monotonic()
+    def _write_gpus(self) -> None:
+        """Tell the agents, once a second, what GPUs do, also while a job is begun or judged."""
+        while not self._ended.wait(_GPUS_SECONDS):
             for gpus in self.gpus.values():
                 gpus.write()
 

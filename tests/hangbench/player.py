@@ -384,7 +384,6 @@ def play(
                 if one.over() or (one.played.triggered and enough(one.played)):
                     running.remove(one)
                     done(one.stop())
-            field.write_gpus()
             time.sleep(0.2)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

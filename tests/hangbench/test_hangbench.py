@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from stagewatch.gpu.device_state import Device
 from tests.hangbench.recorded import cases, replay
 from tests.hangbench.score import RIGHT, SILENT, Outcome
-from tests.hangbench.shape import SHAPES, SLOW_SET, find, load
+from tests.hangbench.shape import SHAPES, SLOW_SET, Shape, load
 
 SMALL = """
 title = "A small shape"
@@ -54,16 +55,20 @@ def written(folder: Path, name: str, text: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("file", sorted(SHAPES.glob("*.toml")), ids=lambda file: file.stem)
-def test_a_shape_is_well_formed_and_cites_a_public_incident(file: Path) -> None:
-    shape = load(file)
-    assert re.fullmatch(r"https://[\w.-]+\.[a-z]+/\S+", shape.source)
-    assert shape.title and len(shape.taken.split()) > 5
+@cache
+def every_shape() -> list[Shape]:
+    return [load(file) for file in SHAPES.glob("*.toml")]
+
+
+def test_every_shape_is_well_formed_and_cites_a_public_incident() -> None:
+    for shape in every_shape():
+        assert re.fullmatch(r"https://[\w.-]+\.[a-z]+/\S+", shape.source), shape.name
+        assert shape.title and len(shape.taken.split()) > 5, shape.name
 
 
 def test_no_shape_of_a_blind_set_tells_an_incident_that_another_tells() -> None:
-    told = Counter(shape.source for shape in find("all") + find(SLOW_SET))
-    blind = [shape for shape in find("all") if shape.set_name not in ("open", "held")]
+    told = Counter(shape.source for shape in every_shape())
+    blind = [one for one in every_shape() if one.set_name not in ("open", "held", SLOW_SET)]
     assert [shape.name for shape in blind if told[shape.source] > 1] == []
 
 

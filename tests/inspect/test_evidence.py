@@ -87,7 +87,10 @@ def test_a_stack_may_name_who_nothing_else_names() -> None:
     assert [verdict.evidence for verdict in judge(ranks)] == ["group_only"]
     (verdict,) = judge(gather(ranks, Taker()))
     assert [rank.rank for rank in verdict.culprits] == [3]
-    assert "at run.py:7 in length_reward; it is in other code than all others" in sentence(verdict)
+    assert (
+        "at run.py:7 in length_reward; it is at a different place in the code from all others"
+        in sentence(verdict)
+    )
 
 
 def test_where_nobody_can_be_named_the_places_are() -> None:

@@ -114,7 +114,7 @@ def test_a_role_that_gives_way_says_to_whom_and_why(explain: Explain) -> None:
     assert "Do the other roles of the job show more?  Yes: it gives way." in train
     assert "rank 0 is asleep, and may wait for another role through a queue" in train
     assert (
-        "rollout shows more: rank 1 makes marks of progress but no steps (livelock, sure)" in train
+        "rollout shows more: rank 1 marks progress but completes no step (livelock, sure)" in train
     )
 
 

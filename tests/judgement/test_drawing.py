@@ -90,7 +90,7 @@ def test_a_circle_leads_there_and_back() -> None:
     links = shown(ranks("half-have-left-out-what-the-others-wait-in")).links
     assert {(link.sources, link.targets) for link in links} == {((0,), (1,)), ((1,), (0,))}
     assert seen(drawn(ranks("half-have-left-out-what-the-others-wait-in")))[0] == (
-        "Job 540 hangs: every rank that another waits for waits itself"
+        "Job 540 hangs: every rank that others wait for is waiting too"
     )
 
 

@@ -81,7 +81,10 @@ def test_an_xid_of_the_gpu_of_the_rank_at_fault_bears_witness() -> None:
         *("n2", "GPU-5", "GPUXidCritical"),
         "79",
     )
-    assert found.why == "XID 79; rank 5 of job 540 has not entered what the others wait in"
+    assert (
+        found.why
+        == "XID 79; rank 5 of job 540 has not entered the operation that the others wait in"
+    )
     assert (found.confidence, found.since, found.until) == ("sure", BEGAN, NOW + 3600)
 
 

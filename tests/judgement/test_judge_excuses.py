@@ -118,7 +118,7 @@ def test_of_ranks_in_one_collective_the_few_with_an_idle_gpu_are_named() -> None
     assert (charge.rank.rank, charge.evidence, charge.confidence) == (5, "device_idle", "likely")
     assert (charge.group, charge.op) == ("world", "all_reduce")
     assert "rank 5 (pid 4005) seems to hold up the job" in sentence(found)
-    assert "its GPU runs no kernel, while those of the others wait in theirs" in sentence(found)
+    assert "its GPU runs no kernel of it; the other GPUs wait in theirs" in sentence(found)
 
 
 @pytest.mark.parametrize(

@@ -160,8 +160,8 @@ def test_a_job_beside_its_own_best_hours(watched: Watched) -> None:
     early, late = watched(jobs, [200, 250])
     assert told(early) == {}
     assert told(late) == {
-        "1": ["Waiting in collectives is %s of what it has grown by."],
-        "2": ["Work in rollout is %s of what it has grown by."],
+        "1": ["Waiting in collectives makes up %s of the growth."],
+        "2": ["Work in rollout makes up %s of the growth."],
         "3": [],
     }
     assert [round(one.ratio, 2) for one in late.slow.values()] == [1.5, 1.5, 1.5]
@@ -179,7 +179,7 @@ def test_a_job_beside_earlier_runs_of_its_kind(watched: Watched) -> None:
         parts = {"work/train": lambda m: 53, "waiting/train": lambda m: 7, "data": lambda m: 24}
         jobs.add(job_id, range(120, 200), lambda minute: 4, parts, name)
     (look,) = watched(jobs, [190])
-    assert told(look) == {"4": ["Waiting for data is %s of what it has grown by."]}
+    assert told(look) == {"4": ["Waiting for data makes up %s of the growth."]}
     assert [one.beside for one in look.slow.values()] == ["earlier_runs"]
 
 

@@ -62,7 +62,7 @@ def test_what_two_looks_have_shown_is_exported() -> None:
         'rl_job_slow_lost_seconds{cluster="c",job_id="7",role="train",stage="rollout",part="work",'
         'beside="best_hours"} 5.0',
         'rl_job_slow_cause_share{cluster="c",job_id="7",role="train",stage="rollout",cause="work",'
-        'beside="best_hours",words="Work in rollout is %s of what it has grown by."} 1.0',
+        'beside="best_hours",words="Work in rollout makes up %s of the growth."} 1.0',
     ]
 
 

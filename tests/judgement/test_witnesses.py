@@ -103,7 +103,7 @@ def test_each_is_told_beside_a_slow_rank_from_its_threshold_on(tmp_path: Path) -
     assert told[1.1]["gpu_throttled"].endswith("2.2% of the time (hw power brake).")
     assert told[1.1]["gpu_clock_below"] == "That is 55 MHz below."
     assert told[1.1]["nccl_last_by"] == "That is 8.0 ms after the others."
-    assert told[1.1]["nfs_read"].startswith("NFS reads take 220% of what they take")
+    assert told[1.1]["nfs_read"].startswith("NFS reads take 220% of the time")
 
 
 def test_what_is_said_is_a_sentence() -> None:

@@ -156,6 +156,15 @@ def test_killed_rank_is_named_by_its_process(log: Log) -> None:
     assert of(shown, "log_oom_kill_last_timestamp_seconds", **victim)[0] > 1e9
 
 
+def test_a_rank_that_began_since_the_last_look_is_named_by_its_record(log: Log) -> None:
+    ranks: dict[int, tuple[tuple[str, str, str], int]] = {}
+    kmsg = collector(log, ranks=lambda: ranks, clock=Clock())
+    metrics(kmsg)
+    ranks[4242] = (("540", "train", "5"), 0)
+    kill(log, 4242)
+    assert of(metrics(kmsg), "log_oom_kills_total", job_id="540", rank="5") == [1]
+
+
 def test_a_rank_is_not_named_for_an_earlier_process_of_its_number(log: Log) -> None:
     kill(log, 4242)
     later = int((time.clock_gettime(time.CLOCK_BOOTTIME) + 60) * TICKS_PER_SECOND)

@@ -117,12 +117,14 @@ class Rank:
         time.sleep(float(seconds))
 
     def order_compile(self, seconds: str) -> None:
-        """A compiler at work: one core, and memory that comes and goes."""
-        lines = (f"def f{i}(a, b): return [a * {i} + b, {{a: b}}]" for i in range(2000))
+        """A compiler at work: half a core, and memory that comes and goes."""
+        lines = (f"def f{i}(a, b): return [a * {i} + b, {{a: b}}]" for i in range(1000))
         source = "\n".join(lines)
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end:
+            began = time.thread_time()
             compile(source, "generated", "exec")
+            time.sleep(time.thread_time() - began)  # it reads the next file
 
     def order_checkpoint(self, seconds: str) -> None:
         """Write a long checkpoint."""

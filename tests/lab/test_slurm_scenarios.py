@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stagewatch.assets import assets
 from stagewatch.cli import main
+from stagewatch.demo.prometheus import shipped_rules
 from stagewatch_lab.slurm.lab import NODES, SlurmLab
 from stagewatch_lab.slurm.rules import FOR_SECONDS, INTERVAL_SECONDS, write_rules
 from stagewatch_lab.slurm.scenarios import SCENARIOS, play
@@ -172,7 +172,7 @@ def test_every_scenario_is_played() -> None:
 
 def test_rules_are_the_shipped_ones_but_for_their_patience(tmp_path: Path) -> None:
     write_rules(tmp_path / "rules")
-    for shipped in sorted(assets("alerts").glob("*.rules.yaml")):
+    for shipped in shipped_rules():
         ours = list(every_rule(tmp_path / "rules" / shipped.name))
         theirs = list(every_rule(shipped))
         assert all(int(rule.pop("for", "0s")[:-1]) <= FOR_SECONDS for rule in ours)

@@ -122,7 +122,7 @@ def _build(options: SiteOptions, context: JudgeContext) -> ActCollector:
 
 SPEC = CollectorSpec(
     name="act",
-    help="marks or drains nodes that hardware bears witness against, as act says",
+    help="marks or drains nodes with broken hardware under a rank at fault, as act says",
     interval=5,
     options=SiteOptions,
     build=_build,

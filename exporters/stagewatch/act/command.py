@@ -45,17 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="form",
         choices=("text", "nvsentinel"),
         default="text",
-        help="whose words [default: text]",
+        help="format of the output [default: text]",
     )
     comment = actions.add_parser("comment", help="write the proposal at the node")
     drain = actions.add_parser("drain", help="take the node out")
     for one in (show, comment, drain):
         one.add_argument("case", metavar="CASE", help="the judge's file; - reads standard input")
-        one.add_argument("--node", default="", help="of several nodes, this one alone")
+        one.add_argument("--node", default="", help="only this one of the case's nodes")
     undo = actions.add_parser("undo", help="take back what was done")
     which = undo.add_mutually_exclusive_group(required=True)
     which.add_argument("undone", nargs="?", metavar="NODE", help="the node")
-    which.add_argument("--all", action="store_true", help="every node that is taken out like this")
+    which.add_argument("--all", action="store_true", help="every node that was marked or taken out")
     for one in (comment, drain, undo):
         add_options(one, {"act": SiteOptions})
 

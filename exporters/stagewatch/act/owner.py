@@ -15,15 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stagewatch.act import message
 from stagewatch.act.collector import MOST_REMEMBERED, REMEMBERED_SECONDS, fresh
-from stagewatch.act.message import (
-    Send,
-    address_template,
-    by_comment,
-    by_mail,
-    by_webhook,
-    is_user,
-)
 from stagewatch.act.site import HOUR_SECONDS
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import address, option, path
@@ -67,7 +60,7 @@ class OwnerOptions:
     mail: str = option(
         "",
         "address of a user, as {user}@example.org, for the verdict on a job and its end",
-        parse=address_template,
+        parse=message.address_template,
     )
     mail_from: str = option("stagewatch@localhost", "address that mail comes from")
     smtp: tuple[str, int] = option(
@@ -111,7 +104,7 @@ class OwnerCollector(Collector):
         self,
         context: JudgeContext,
         api: Queries | None,
-        send: Sequence[Send],
+        send: Sequence[message.Send],
         state: StateFile,
         command: str,
         clock: Callable[[], float] = time.time,
@@ -163,7 +156,7 @@ class OwnerCollector(Collector):
     ) -> None:
         users = owners(api, list(new), look.time) if new else {}
         heard = _heard(api, list(new)) if users else {}
-        for key in [key for key in new if is_user(users.get(key, ""))][:MOST_AT_ONCE]:
+        for key in [key for key in new if message.is_user(users.get(key, ""))][:MOST_AT_ONCE]:
             job = new[key]
             told = _told(users[key], job, look.time)
             self._note(key, replace(told, ended=heard.get(key, 0) > 1), look.time)
@@ -263,13 +256,13 @@ def _build(options: OwnerOptions, context: JudgeContext) -> OwnerCollector:
     from stagewatch.act.slurm import SlurmSite
     from stagewatch.prometheus.api import PrometheusApi
 
-    ways: list[Send] = []
+    ways: list[message.Send] = []
     if options.mail:
-        ways.append(by_mail(options.mail, options.mail_from, options.smtp))
+        ways.append(message.by_mail(options.mail, options.mail_from, options.smtp))
     if options.webhook_file is not None:
-        ways.append(by_webhook(options.webhook_file))
+        ways.append(message.by_webhook(options.webhook_file))
     if options.comment:
-        ways.append(by_comment(SlurmSite(options.bin_dir).comment_job))
+        ways.append(message.by_comment(SlurmSite(options.bin_dir).comment_job))
     if ways and context.server is None:
         raise ConfigError("collector owner asks the server of collector judge: run both")
     api = PrometheusApi.of(context.server) if ways and context.server else None

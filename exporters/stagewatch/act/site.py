@@ -58,7 +58,7 @@ class SiteOptions:
         parse=one_of("slurm", "kubernetes"),
     )
     cluster: str = option(
-        "", "the label cluster of the nodes that may be marked; empty: whatever it is"
+        "", "mark only nodes with this value of the label cluster; any value if empty"
     )
     nodes_per_hour: int = option(2, "the most nodes that are taken out within an hour")
     bin_dir: Path | None = option(
@@ -66,7 +66,7 @@ class SiteOptions:
     )
     kubernetes_url: str = option(
         "https://kubernetes.default.svc",
-        "server of the Kubernetes API; outside of a pod what kubectl proxy listens on",
+        "server of the Kubernetes API; outside of a pod, the address of kubectl proxy",
         parse=http_url,
     )
 

@@ -4,7 +4,7 @@ Exit status: 0 healthy, 1 with a warning, 2 to be drained, 3 when the check itse
 (a bad option).
 
 The check takes no action.  It asks the node's agent, which also knows how long the driver has hung
-and which processes outlived their job; where none answers, that is a warning.
+and which processes outlived their job.  If no agent answers, that is a warning.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class CheckOptions(Access):
     )
     agent_user: str = option(
         "",
-        "user that runs it, by name or number; nobody else's answer is believed. If none, whoever "
-        "owns /run/stagewatch/ranks",
+        "user that runs the agent, by name or number; no other answer is trusted. If none, the "
+        "owner of /run/stagewatch/ranks",
     )
     timeout: float = option(1.5, "answer within this time, whatever hangs")
     skip: tuple[str, ...] = option((), "checks to leave out", parse=listing(check_name))
@@ -60,10 +60,10 @@ class CheckOptions(Access):
     )
     lemons: str = option(
         "",
-        "file of `stagewatch lemons --write`; a node that it names is a warning. None: not asked",
+        "file of `stagewatch lemons --write`; warn if it names this node. If none, not checked",
     )
     node: str = option(
-        "", "this node's name in that file; the host's, up to the first dot, if none"
+        "", "this node's name in that file; if none, the host name up to the first dot"
     )
 
 

@@ -6,18 +6,18 @@
   stagewatch checkpoint verify DIR --json
       the same for programs: path, whole, files, bytes, checked, lacking, faults, doubts
   stagewatch checkpoint verify DIR --deadline 20s || exit 1
-      in a batch script or a prolog: a mount that does not answer holds up nobody for longer
+      in a batch script or a prolog: gives up after 20 s if a mount does not answer
 
 Nothing is loaded, imported or unpickled: names, sizes, headers and the directories at the ends of
 files are read, so that 100 GB take as long as 100 KB, and a hostile file can run nothing.
 
-What is looked for:
-  files that metadata name     .metadata of torch.distributed.checkpoint, *.index.json of
+It looks for:
+  files in the metadata        .metadata of torch.distributed.checkpoint, *.index.json of
                                safetensors and Hugging Face, -00001-of-00004, world_size_8_rank_0,
                                ranks of DeepSpeed and Megatron by the sizes that they state
   files that are cut short     safetensors, torch.save's zips, JSON, pieces of .distcp
   files never written          zeros where a header or a piece must be
-  files of the one before      that this one lacks, or that have less than 80 % of their size there
+  files of the previous one    that this one lacks, or that have less than 80 % of their size there
                                if their header does not state it
 
 It does not read the contents of tensors: it does not see a changed byte there.
@@ -65,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    action.add_argument("directory", metavar="DIR", type=Path, help="checkpoint, or where they lie")
+    action.add_argument(
+        "directory", metavar="DIR", type=Path, help="a checkpoint, or a directory of them"
+    )
     action.add_argument("--json", action="store_true", help="print one object of JSON")
     action.add_argument(
         "--deadline",

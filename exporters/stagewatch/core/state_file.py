@@ -108,44 +108,51 @@ def flag(value: Any) -> bool:
     return value
 
 
+Moment = Annotated[float, moment]
 Past = Annotated[float, past]
-"""A time in a dataclass that `decode` reads by `past`."""
+"""Times in a dataclass that `decode` reads by `moment` and by `past`."""
 
 _READERS: dict[Any, Callable[[Any], Any]] = {int: whole, float: real, str: text, bool: flag}
 
 
 def decode(kind: Any, value: Any) -> Any:
-    """A value of a type, from JSON: a dataclass with all of its fields, a named tuple, an
-    enumeration, a tuple, a list, a `Counter`, a `dict`, `T | None`, what is `Annotated` with its
-    reader, or what `whole`, `real`, `text` and `flag` read.
+    """A value of a type, from JSON: a dataclass with all of its fields, by name or in their order,
+    a named tuple, an enumeration, a tuple, a list, a set, a `Counter`, a mapping, `T | None`, what
+    is `Annotated` with its reader, or what `whole`, `real`, `text` and `flag` read.
 
     Raises one of `BROKEN`.
     """
     if isinstance(kind, type) and is_dataclass(kind):
         make: Any = kind
-        return make(**{name: decode(hint, value[name]) for name, hint in _hints(make).items()})
+        hints = hints_of(make)
+        if type(value) is list:
+            value = dict(zip(hints, value, strict=True))
+        return make(**{name: decode(hint, value[name]) for name, hint in hints.items()})
     if readers := getattr(kind, "__metadata__", ()):
         return readers[0](value)
     if hasattr(kind, "_fields"):
-        pairs = zip(_hints(kind).values(), _of_type(list, value), strict=True)
+        pairs = zip(hints_of(kind).values(), _of_type(list, value), strict=True)
         return kind(*(decode(hint, item) for hint, item in pairs))
     first, *others = get_args(kind) or (None,)
     origin: Any = get_origin(kind)
     if origin is list:
         return [decode(first, item) for item in _of_type(list, value)]
-    if origin in (dict, Counter):
-        return origin(dict(_items(first, (others or [int])[0], value)))
-    if origin is tuple:
+    if origin is Counter:
+        return Counter(dict(_items(first, int, value)))
+    if origin in (dict, Mapping):
+        return dict(_items(first, others[0], value))
+    if origin in (tuple, frozenset):
         if type(value) not in (list, tuple) or len(value) > MAX_ITEMS:
             raise ValueError("it is no list, or too long")
-        kinds = [first] * len(value) if others == [...] else [first, *others]
-        return tuple(decode(one, item) for one, item in zip(kinds, value, strict=True))
+        kinds = [first] * len(value) if not others or others == [...] else [first, *others]
+        return origin(decode(one, item) for one, item in zip(kinds, value, strict=True))
     if first is not None:
         return None if value is None else decode(first, value)
     return _READERS.get(kind, kind)(value)
 
 
-_hints = cache(partial(get_type_hints, include_extras=True))
+hints_of = cache(partial(get_type_hints, include_extras=True))
+"""The types of a class's fields, by their names."""
 
 
 def _items(key: Any, item: Any, value: Any) -> Iterable[tuple[Any, Any]]:

@@ -1,6 +1,8 @@
 """One factory per kind of panel; every one takes a title, a description, and its queries.
 
-A panel has only the options that differ from the defaults of Grafana 11 and later.
+A panel has only the options that differ from the defaults of Grafana 11 and later.  What its query
+says already need not be said again: unless they are given, `unit_of` reads the unit from the names
+of its metrics, and `labels_of` the names of lines, and the keys of a table, from its aggregation.
 
 A query may use short words for label filters, so that it honours the variables of its board:
 `gpu_up{GPU, mig=""}` becomes `gpu_up{cluster=~"$cluster", node=~"$node", gpu=~"$gpu", mig=""}`.
@@ -12,6 +14,7 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from stagewatch.dashboards.look import GPU_HOURS, NEUTRAL, SEVERITIES, Threshold, threshold_json
@@ -31,6 +34,17 @@ _FILTER_WORD = re.compile(r"\{(" + "|".join(_FILTERS) + r")\b")
 MOST_SERIES = 300
 """Most series of a panel: more make a browser slow, and nobody reads them."""
 _ONE_DECIMAL = ("percentunit", GPU_HOURS)
+_UNITS = {
+    "seconds": "s",
+    "ratio": "percentunit",
+    "bytes": "bytes",
+    "bytes_total": "Bps",
+    "celsius": "celsius",
+    "watts": "watt",
+    "hertz": "hertz",
+}
+"""Grafana's units by the end of a metric's name; of a counter as its rate."""
+_NAMED_UNIT = re.compile(r"\w*[:_](" + "|".join(_UNITS) + r")\{")
 _LEAST_SCALE = {"percentunit": 0.01, "s": 0.001}
 """What an axis reaches at least, by its unit, and 1 of others; of zeros Grafana would reach 100."""
 
@@ -39,6 +53,21 @@ def expand(expression: str) -> str:
     """The expression with its filter words replaced, on one line."""
     filled = _FILTER_WORD.sub(lambda word: "{" + _FILTERS[word[1]], expression)
     return " ".join(filled.split())
+
+
+def unit_of(expression: str) -> str:
+    """The unit that the names of its metrics end with; "short" where that is not one alone."""
+    if expression.lstrip().startswith("count") or " / " in expression:
+        return "short"
+    names = re.findall(r"[\w:]+\{", expression)
+    units = {_UNITS[unit[1]] if (unit := _NAMED_UNIT.search(name)) else "short" for name in names}
+    return units.pop() if len(units) == 1 else "short"
+
+
+def labels_of(expression: str) -> list[str]:
+    """The labels that an expression aggregates by; none if it does not."""
+    kept = re.search(r"by \(([^)]*)\)", expression)
+    return kept[1].split(", ") if kept else []
 
 
 _BOARD_OF = {"node": "stagewatch-gpu-health", "job_id": "stagewatch-job"}
@@ -76,7 +105,7 @@ def above_zero(expr: str, whole: str, name: str, *, most: int = 20) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """An expression (filter words allowed) and the name of its series."""
+    """An expression (filter words allowed) and the name of its series; by default their labels."""
 
     expr: str
     legend: str = ""
@@ -89,24 +118,20 @@ Queries = str | Sequence[Query]
 def stat(
     title: str,
     description: str,
-    queries: Queries,
-    legend: str = "",
+    expr: str,
     *,
-    unit: str = "short",
+    unit: str = "",
     thresholds: tuple[Threshold, ...] = NEUTRAL,
     mappings: Sequence[dict[str, Any]] = (),
-    lacking: str = "",
     width: int = 4,
     rows: int = 4,
 ) -> Panel:
-    """One number in front of a graph of its recent past; `lacking` says why there may be none."""
+    """One number in front of a graph of its recent past."""
+    unit = unit or unit_of(expr)
     field = _field(unit, thresholds, mappings)
-    if lacking:
-        field["noValue"] = lacking
     if unit in _ONE_DECIMAL:
         field["decimals"] = 1
-    targets = _targets(queries, legend)
-    return _panel("stat", title, description, targets, width, rows, field, {})
+    return _panel("stat", title, description, _targets([Query(expr)]), width, rows, field, {})
 
 
 def timeseries(
@@ -115,7 +140,7 @@ def timeseries(
     queries: Queries,
     legend: str = "",
     *,
-    unit: str = "short",
+    unit: str = "",
     thresholds: tuple[Threshold, ...] = (),
     stack: bool = False,
     log: bool = False,
@@ -129,6 +154,8 @@ def timeseries(
 
     `colors` are those of series by the last word of their legend.
     """
+    named = _named(queries, legend)
+    unit = unit or unit_of(named[0].expr)
     field = _field(unit, thresholds or NEUTRAL, ())
     field["color"] = {"mode": "palette-classic"}
     field |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
@@ -151,7 +178,7 @@ def timeseries(
         },
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
-    targets = _targets(queries, legend)
+    targets = _targets(named)
     field["links"] = _links(targets)
     panel = _panel("timeseries", title, description, targets, width, rows, field, options)
     panel.overrides = [
@@ -177,7 +204,7 @@ def state_timeline(
 ) -> Panel:
     """A bar per series, coloured by its state."""
     field = _field("none", thresholds, mappings)
-    targets = _targets(queries, legend)
+    targets = _targets(_named(queries, legend))
     field["links"] = _links(targets)
     options = {"perPage": 32}
     return _panel("state-timeline", title, description, targets, width, rows, field, options)
@@ -185,7 +212,7 @@ def state_timeline(
 
 def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Panel:
     """A histogram of seconds over time; the query yields one series per `le`."""
-    targets = _targets(expr, "{{le}}", format="heatmap")
+    targets = _targets([Query(expr, "{{le}}")], format="heatmap")
     options = {"yAxis": {"unit": "s"}}
     return _panel("heatmap", title, description, targets, width, 8, {"unit": "s"}, options)
 
@@ -238,13 +265,14 @@ def bar_gauge(
     queries: Queries,
     legend: str = "",
     *,
-    unit: str = "short",
+    unit: str = "",
     thresholds: tuple[Threshold, ...] = NEUTRAL,
     width: int = 8,
 ) -> Panel:
     """A bar per series, as of the end of the time range."""
-    field = _field(unit, thresholds, ()) | {"min": 0}
-    targets = _targets(queries, legend, instant=True)
+    named = _named(queries, legend)
+    field = _field(unit or unit_of(named[0].expr), thresholds, ()) | {"min": 0}
+    targets = _targets(named, instant=True)
     options = {"displayMode": "basic", "orientation": "horizontal"}
     return _panel("bargauge", title, description, targets, width, 8, field, options)
 
@@ -261,33 +289,62 @@ class Column:
 
     title: str
     expr: str
-    unit: str = "short"
+    unit: str = ""
     thresholds: tuple[Threshold, ...] = ()
-    mappings: tuple[dict[str, Any], ...] = ()
+    mappings: Sequence[dict[str, Any]] = ()
     decimals: int | None = None
+
+
+_TITLES = {
+    "alertname": "Alert",
+    "dp_rank": "Replica",
+    "expected_failure_stage": "Expected to surface in",
+    "fault_type": "Fault",
+    "gpu": "GPU",
+    "gpu_type": "Type",
+    "instance": "Address",
+    "job_id": "Job",
+    "pci_bus_id": "Bus",
+    "pid": "PID",
+    "protocol": "Transport",
+    "reason_class": "Class",
+    "target_worker": "Target",
+    "uuid": "UUID",
+    "vbios": "VBIOS",
+    "xid": "XID",
+}
+"""What columns of labels are called, where that is not the label with a capital."""
 
 
 def table(
     title: str,
     description: str,
-    keys: Mapping[str, str],
     columns: Sequence[Column],
     *,
+    titles: Mapping[str, str] = MappingProxyType({}),
     sort: str | Sequence[tuple[str, bool]] = "",
-    order: str = "",
+    order: str | None = None,
     lacking: str = "",
     width: int = 24,
     rows: int = 8,
 ) -> Panel:
-    """Rows by the labels in `keys` (label -> title), a column for each query.
+    """Rows by the labels that the first column aggregates by, and a column for each query.
 
-    `sort` is a column's title, its largest values first; or several, each with whether that is so.
-    `order` is a column's title, too, or an
-    expression by labels that all columns have: only the rows where it is the largest are asked
-    for.  Nodes and jobs lead to their boards, and alerts to their runbooks, for which the board
-    needs the variable `runbooks`.
+    `titles` are those of labels on this table alone.  `sort` is a column's title, its largest
+    values first; or several, each with whether that is so.  `order` is a column's title, too, by
+    default that of `sort`, or an expression by labels that all columns have: only the rows where it
+    is the largest are asked for; all if it is empty.  Nodes and jobs lead to their boards, and
+    alerts to their runbooks, for which the board needs the variable `runbooks`.
     """
+    keys = {
+        label: titles.get(label) or _TITLES.get(label, label.capitalize())
+        for label in labels_of(columns[0].expr)
+    }
+    if not all(labels_of(column.expr) for column in columns):
+        raise ValueError(f"a column of a table aggregates by the table's labels: {title}")
     sorts = [(sort, True)] if isinstance(sort, str) and sort else sort or []
+    if order is None:
+        order = sort if isinstance(sort, str) else ""
     queries = [Query(expr) for expr in _largest(columns, order)]
     targets = _targets(queries, instant=True, format="table")
     values = {
@@ -335,19 +392,12 @@ def _largest(columns: Sequence[Column], order: str) -> list[str]:
     top = f"topk({min(50, MOST_SERIES // len(columns))}, {chosen})"
 
     def same(expr: str) -> str:
-        return ", ".join(label for label in _labels_kept(expr) if label in _labels_kept(chosen))
+        return ", ".join(label for label in labels_of(expr) if label in labels_of(chosen))
 
     return [
         top if column.title == order else f"({column.expr}) and on ({same(column.expr)}) {top}"
         for column in columns
     ]
-
-
-def _labels_kept(expr: str) -> list[str]:
-    kept = re.search(r"by \(([^)]*)\)", expr)
-    if not kept:
-        raise ValueError(f"a column of a table aggregates by the table's labels: {expr}")
-    return kept[1].split(", ")
 
 
 def _links(targets: Sequence[Target]) -> list[dict[str, str]]:
@@ -385,11 +435,20 @@ def _panel(
     )
 
 
+def _named(queries: Queries, legend: str) -> list[Query]:
+    """Queries whose series all have a name: unless it is given, that of their labels."""
+    several = [Query(queries, legend)] if isinstance(queries, str) else queries
+    return [
+        Query(
+            each.expr, each.legend or " ".join(f"{{{{{label}}}}}" for label in labels_of(each.expr))
+        )
+        for each in several
+    ]
+
+
 def _targets(
-    queries: Queries, legend: str = "", *, instant: bool = False, format: str = "time_series"
+    queries: Sequence[Query], *, instant: bool = False, format: str = "time_series"
 ) -> list[Target]:
-    if isinstance(queries, str):
-        queries = [Query(queries, legend)]
     return [
         Target(
             expr=expand(query.expr),
@@ -414,7 +473,7 @@ def _field(
 
 
 def _cell(column: Column) -> dict[str, Any]:
-    properties: dict[str, Any] = {"unit": column.unit}
+    properties: dict[str, Any] = {"unit": column.unit or unit_of(column.expr)}
     if column.decimals is not None:
         properties["decimals"] = column.decimals
     if column.mappings:

@@ -2,10 +2,10 @@
 
 Without --scenario it starts two node agents, a job of eight processes and Prometheus, lets the job
 hang the way a 64-GPU job once did (one rank leaves the loop early, the others spin in the next
-all-reduce), and shows which alert fired when and whom it named.  The other scenarios come with a
-clone of the repository.  They put a fault into a small RL training system (S1), or into a real
-Slurm cluster on this machine (S3 and S4, which need Slurm's daemons and root).  The demo ends by
-itself and leaves nothing behind."""
+all-reduce), and shows when which alert fired, and which rank it named.  The other scenarios come
+with a clone of the repository.  They put a fault into a small RL training system (S1), or into a
+real Slurm cluster on this machine (S3 and S4, which need Slurm's daemons and root).  The demo ends
+by itself and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stagewatch.core.errors import ConfigError
 from stagewatch.demo import sync_stall
 from stagewatch.demo.scenario import SYNC_STALL, DemoOptions
 
-SOURCES = "S0 to S4: the account each is modelled on, #: the fault in it; see docs/scenarios.md"
+SOURCES = "S0 to S4: the report it is modelled on, #: the fault in it; see docs/scenarios.md"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

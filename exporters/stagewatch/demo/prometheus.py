@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,11 @@ from stagewatch.assets import assets
 from stagewatch.core.errors import StagewatchError
 
 SCRAPE_SECONDS = 2
+USUAL_SECONDS = 15
+"""How often, at least, a demo evaluates each group of rules: nobody watches it for two minutes."""
+_SELDOM = re.compile(r"(?m)^( +interval: )(?:30s|\d+m)\b")
+_NOT_FOR_AGENTS = "dcgm.rules.yaml"
+"""The rules for dcgm-exporter, which no demo runs; only a checkout has the file."""
 
 
 def prometheus_command(cache: Path) -> list[str]:
@@ -42,10 +48,13 @@ def write_config(
 ) -> Path:
     """Write a configuration that scrapes agents (node name -> address), and a judge and a Slurm
     agent at an address, every so many seconds, with the rules in `directory/rules`: the shipped
-    ones, if there are none."""
+    ones, if there are none, each group evaluated at least every `USUAL_SECONDS`."""
     rules = directory / "rules"
     if not rules.exists():
-        shutil.copytree(assets("alerts"), rules, ignore=shutil.ignore_patterns("tests", "runbooks"))
+        rules.mkdir()
+        for shipped in shipped_rules():
+            text = _SELDOM.sub(rf"\g<1>{USUAL_SECONDS}s", shipped.read_text())
+            (rules / shipped.name).write_text(text)
     jobs = {
         "stagewatch": [_target(address, node=node) for node, address in targets.items()],
         "stagewatch-slurm": [_target(slurm)] if slurm else [],
@@ -64,6 +73,12 @@ def write_config(
     file = directory / "prometheus.yml"
     file.write_text(json.dumps(config, indent=2))  # YAML includes JSON
     return file
+
+
+def shipped_rules() -> list[Path]:
+    """The files of rules over what agents serve."""
+    files = sorted(assets("alerts").glob("*.rules.yaml"))
+    return [file for file in files if file.name != _NOT_FOR_AGENTS]
 
 
 def _target(address: str, **labels: str) -> dict[str, object]:

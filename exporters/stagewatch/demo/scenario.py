@@ -29,7 +29,7 @@ class DemoOptions:
     rollout: int = option(4, "its rollout workers, 2 to 16")
     pace: float = option(
         60.0,
-        "seconds of the modelled RL system in one second; a step is one of 360 s",
+        "how many times faster than the modelled RL system, whose step takes 360 s",
         parse=number,
     )
     json: Path | None = option(None, "write down what happened, for a report", parse=path)

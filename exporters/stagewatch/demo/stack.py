@@ -16,13 +16,7 @@ from typing import Literal, TypeVar
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
-from stagewatch.demo.prometheus import (
-    SCRAPE_SECONDS,
-    arguments,
-    judge_command,
-    prometheus_command,
-    write_config,
-)
+from stagewatch.demo import prometheus
 from stagewatch.demo.waiting import Condition, T, wait_for
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.prometheus.api import PrometheusApi
@@ -41,12 +35,14 @@ class Stack:
     its `directory`.
     """
 
-    scrape_seconds = SCRAPE_SECONDS
+    scrape_seconds = prometheus.SCRAPE_SECONDS
     slurm_agent = ""
     """The address of a Slurm agent that is scraped, too."""
 
     def __init__(self, *, cache: Path, nodes: Sequence[str]) -> None:
-        self._prometheus = prometheus_command(cache)  # first: without it nothing is begun
+        self._prometheus = prometheus.prometheus_command(
+            cache
+        )  # first: without it nothing is begun
         self.directory = Path(tempfile.mkdtemp(prefix="stagewatch-demo-"))
         self.nodes = tuple(nodes)
         self.agents: dict[str, str] = {}
@@ -100,7 +96,7 @@ class Stack:
     def start_prometheus(self) -> PrometheusApi:
         """Start Prometheus over the agents, and the judge over it; wait until it answers."""
         self.judge = f"127.0.0.1:{free_port()}"
-        config = write_config(
+        config = prometheus.write_config(
             self.directory,
             self.agents,
             self.judge,
@@ -108,9 +104,9 @@ class Stack:
             every=self.scrape_seconds,
         )
         port = free_port()
-        self.start_service("prometheus", *arguments(self._prometheus, config, port))
+        self.start_service("prometheus", *prometheus.arguments(self._prometheus, config, port))
         self.url = f"http://127.0.0.1:{port}"
-        self.start_service("judge", *judge_command(self.judge, self.url, self.directory))
+        self.start_service("judge", *prometheus.judge_command(self.judge, self.url, self.directory))
         api = PrometheusApi(self.url, timeout=60)
         self.wait(api.ready, "Prometheus to answer")
         return api

@@ -20,13 +20,14 @@ class TookTooLong(StagewatchError):
 def wait_for(condition: Condition[T], what: str, limit: float = 60.0, pause: float = 0.1) -> T:
     """The condition's first true value.  Raises `TookTooLong` after `limit` seconds.
 
-    It is looked at again after a fiftieth of the seconds waited so far, 0.02 at least and `pause`
-    at most, since looking itself keeps a small machine busy.
+    It is looked at again after a fiftieth of the seconds waited so far or four times what a look
+    takes, 0.02 at least and `pause` at most, since looking itself keeps a small machine busy.
     """
-    began = time.monotonic()
+    began = looked = time.monotonic()
     while not (value := condition()):
-        waited = time.monotonic() - began
-        if waited > limit:
+        now = time.monotonic()
+        if now - began > limit:
             raise TookTooLong(f"did not happen within {limit:g} s: {what}")
-        time.sleep(min(max(waited / 50, 0.02), pause))
+        time.sleep(min(max((now - began) / 50, 4 * (now - looked), 0.02), pause))
+        looked = time.monotonic()
     return value

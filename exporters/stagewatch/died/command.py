@@ -5,13 +5,13 @@
 
 A log may hold the lines of all ranks, or of one.  A file with the output of `journalctl -k` or
 `dmesg -T` adds errors of GPUs and processes that the kernel killed; --job asks Slurm's accounting.
-Of a large file the first 8 MiB and the last 56 MiB are read.
+Of a large file it reads the first 8 MiB and the last 56 MiB.
 
 exit status:
   0  the reason is printed
   1  a file cannot be read, or Slurm does not answer
   2  an option cannot be used
-  3  nothing that was read says why the job died
+  3  there is no evidence of why the job died
 """
 
 from __future__ import annotations

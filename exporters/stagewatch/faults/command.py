@@ -1,8 +1,8 @@
 """Injects faults, and marks faults that other tools inject, so that dashboards, reports and alerts
 show them.
 
-A marker is a small file that the node agent reads and exports.  All of these commands first undo
-injections that were killed."""
+A marker is a small file that the node agent reads and exports.  Every one of these commands first
+undoes the faults of commands that were killed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.config import (
-    Setting,
-    add_config_flag,
-    add_flags,
-    duration,
-    fill,
-    option,
-    path,
-    read_file,
-    resolve,
-    settings_of,
-)
+from stagewatch.core import config
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.core.terminal import aligned
 from stagewatch.faults import markers
@@ -60,23 +49,25 @@ Nothing happens without an explicit --target. --dry-run shows every command and 
 class FaultOptions:
     """Options of every `stagewatch fault` command."""
 
-    fault_dir: Path = option(Path("/run/stagewatch/faults"), "directory of the markers")
-    undo_dir: Path | None = option(
+    fault_dir: Path = config.option(Path("/run/stagewatch/faults"), "directory of the markers")
+    undo_dir: Path | None = config.option(
         None,
         "directory of the undo journal, which only you may write to; if none, "
         "/var/lib/stagewatch-faults for root and $XDG_STATE_HOME/stagewatch/undo for others",
-        parse=path,
+        parse=config.path,
     )
-    record_dir: Path = option(
+    record_dir: Path = config.option(
         Path(DEFAULT_DIRECTORY),
         "directory of the ranks' stage records, which name the process of a rank",
         env="STAGEWATCH_DIR",
     )
 
 
-def _settings_of(kind: Kind[Any]) -> list[Setting]:
+def _settings_of(kind: Kind[Any]) -> list[config.Setting]:
     """The option `size` of disk-fill is the key `disk-fill.size` and the flag --size."""
-    return list(settings_of(kind.options, f"{kind.name}.", env="STAGEWATCH_FAULT_", short=True))
+    return list(
+        config.settings_of(kind.options, f"{kind.name}.", env="STAGEWATCH_FAULT_", short=True)
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +112,7 @@ def _add_kind(parser: argparse.ArgumentParser, kind: Kind[Any]) -> None:
     )
     _add_marker_flags(parser)
     if settings := _settings_of(kind):
-        add_flags(parser.add_argument_group("the fault"), settings)
+        config.add_flags(parser.add_argument_group("the fault"), settings)
     _add_settings(parser)
 
 
@@ -134,14 +125,14 @@ def _add_marker_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    add_config_flag(parser, "fault", "fault.KIND")
-    add_flags(parser.add_argument_group("files"), settings_of(FaultOptions))
+    config.add_config_flag(parser, "fault", "fault.KIND")
+    config.add_flags(parser.add_argument_group("files"), config.settings_of(FaultOptions))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     values = _values(arguments)
-    options: FaultOptions = fill(FaultOptions, values)
+    options: FaultOptions = config.fill(FaultOptions, values)
     journal = Journal(options.undo_dir or default_directory(), STEPS)
     if arguments.action != "inject" or not arguments.dry_run:
         revert_abandoned(journal, _say)
@@ -160,14 +151,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     file = Path(arguments.config) if arguments.config else None
-    content = read_file(file, "fault") if file else {}
-    settings = [*settings_of(FaultOptions)]
+    content = config.read_file(file, "fault") if file else {}
+    settings = [*config.settings_of(FaultOptions)]
     if arguments.action == "inject":
         for kind in KINDS.values():
             settings += _settings_of(kind)
     else:  # a bad option of a kind must not prevent undoing a fault
         content = {key: value for key, value in content.items() if "." not in key}
-    return resolve(
+    return config.resolve(
         settings,
         flags=vars(arguments),
         environ={name: value for name, value in os.environ.items() if value},
@@ -211,14 +202,14 @@ def _inject(
         log=journal.directory / f"{marker.id}.log",
         record_dir=options.record_dir,
     )
-    plan = kind.plan(request, fill(kind.options, values, f"{kind.name}."))
+    plan = kind.plan(request, config.fill(kind.options, values, f"{kind.name}."))
     injection = Injection(plan, request.seconds, marker, options.fault_dir, journal)
     injection.announce(kind.name)
     return injection.show() if arguments.dry_run else injection.run()
 
 
 def _seconds(text: str) -> float:
-    seconds: float = parsed("--for", text, duration)
+    seconds: float = parsed("--for", text, config.duration)
     if not 1 <= seconds <= MAX_SECONDS:
         raise ConfigError(f"--for {text}: must be from 1s to 24h")
     return seconds

@@ -92,18 +92,18 @@ FRAME = gauge(
 _WHOM = ("for_role", "for_rank", "process", "address", "through", "machine")
 WAITS = gauge(
     "rl_rank_waits_for",
-    "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
-    "rank, a process that is none, or an address; with none of these it waits for nobody. A "
-    "process is the same for nodes on one machine.",
+    "1 for everything that a rank waits for by the kernel, once its job seems to hang: a rank, a "
+    "process that is no rank, or an address; without these labels it waits for nobody. `how`: the "
+    "operation. A process is the same for nodes on one machine.",
     (*RANK_LABELS, "how", *_WHOM),
 )
 NCCL = gauge(
     "rl_rank_nccl_operation",
-    "How manyth collective of a communicator a rank has open, or had last, once its job seems to "
-    "hang, as a witness shows it: `plugin` of stagewatch-nccl, where two looks 3 s apart saw the "
-    "same; `flight_recorder` of PyTorch; or NCCL's `ras`, which counts each operation apart. "
-    "`idle`: none is open; `called`: the program is inside of NCCL's call; `launched`: the GPU has "
-    "not begun it; `begun`: it runs.",
+    "Number of the collective that a rank has open in a communicator, or had last, once its job "
+    "seems to hang. `witness`: the `plugin` of stagewatch-nccl, if two looks 3 s apart saw the "
+    "same; the `flight_recorder` of PyTorch; or NCCL's `ras`, which counts every operation apart. "
+    "`state`: `idle`, none is open; `called`, the program is inside of NCCL's call; `launched`, "
+    "the GPU has not begun it; `begun`, it runs.",
     (
         *(*RANK_LABELS, "communicator", "name", "member", "members", "op", "bytes", "state"),
         "witness",
@@ -117,9 +117,9 @@ TRANSFER = gauge(
 )
 CONNECTION = gauge(
     "rl_rank_connection_info",
-    "1 for each connection to another node of a rank in no collective, or of a process that ranks "
-    "of this node wait for, once the job seems to hang: `rl_rank_waits_for` of the other node has "
-    "the same address, and waits for this rank, or for what that process waits for.",
+    "1 for every connection to another node, once the job seems to hang: of a rank outside "
+    "collectives, or of a process that ranks of this node wait for. If `rl_rank_waits_for` of the "
+    "other node has the same address, it waits for this rank, or for what that process waits for.",
     (*RANK_LABELS, *_WHOM),
 )
 

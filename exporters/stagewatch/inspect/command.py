@@ -12,7 +12,7 @@ line, unless you name it as JOB.
 
 exit status:
   0  nothing appears to be wrong, or there is no rank of any job
-  1  no look was possible: a server does not answer, a directory is unreadable; or no such job
+  1  it could not look: a server does not answer, a directory is unreadable; or no such job
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
      rank is gone, that is, its process ended without closing its record; or all processes of a
@@ -33,14 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.config import (
-    add_options,
-    existing_directory,
-    moment,
-    option,
-    options_of,
-    path,
-)
+from stagewatch.core import config
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.terminal import bold, colours, columns, red, wrapped
 from stagewatch.core.words import denied, printable, whole
@@ -76,19 +69,19 @@ PAUSE_SECONDS = 0.5
 class LookOptions:
     """Where to look at ranks, for `stagewatch inspect` and `stagewatch top`."""
 
-    incident_dir: Path = option(
+    incident_dir: Path = config.option(
         DIRECTORY,
         "where the agent keeps incidents: stacks of jobs that hang, and which "
         "ranks have left lately",
-        parse=path,
+        parse=config.path,
         env="STAGEWATCH_INCIDENT_DIR",
     )
-    prometheus: str = option("", "ask the server at this URL about the whole job JOB")
-    record_dir: Path = option(
+    prometheus: str = config.option("", "ask the server at this URL about the whole job JOB")
+    record_dir: Path = config.option(
         Path(DEFAULT_DIRECTORY),
         "directory of the stage records, to which the ranks write; the default one comes with the "
         "private directories of users that may be read",
-        parse=existing_directory,
+        parse=config.existing_directory,
         env="STAGEWATCH_DIR",
     )
 
@@ -106,21 +99,21 @@ class LookOptions:
 class InspectOptions(LookOptions):
     """Options of `stagewatch inspect`."""
 
-    json: bool = option(False, "print JSON instead of a table")
-    job: str = option("", "only this job, as the argument JOB; every job if empty")
-    at: float = option(
+    json: bool = config.option(False, "print JSON instead of a table")
+    job: str = config.option("", "only this job, as the argument JOB; every job if empty")
+    at: float = config.option(
         0.0,
         "with --prometheus: judge the job as of this time, as 2026-11-26T14:30:00Z or Unix "
         "seconds; now by default",
-        parse=moment,
+        parse=config.moment,
     )
-    evidence: bool = option(
+    evidence: bool = config.option(
         False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
     )
-    gpu_dump: bool = option(
+    gpu_dump: bool = config.option(
         False,
-        "have CUDA write a core dump of the GPU of each rank at fault, which stops it for seconds, "
-        "and read its kernel by cuda-gdb; for your own ranks that were started with "
+        "have CUDA write a core dump of every GPU of a rank at fault, which stops it for seconds, "
+        "and read its kernel with cuda-gdb; only for your own ranks, started with "
         "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 and CUDA_COREDUMP_GENERATION_FLAGS=skip_abort",
     )
 
@@ -129,12 +122,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch inspect`."""
     parser.add_argument("job_id", nargs="?", metavar="JOB", help="only this job")
     tables = {"inspect": InspectOptions, "prometheus": PrometheusOptions}
-    add_options(parser, tables, without=("prometheus.url",))
+    config.add_options(parser, tables, without=("prometheus.url",))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look and print; returns the exit status, which `--help` explains."""
-    options = options_of(arguments, InspectOptions, "inspect")
+    options = config.options_of(arguments, InspectOptions, "inspect")
     options = replace(options, job=arguments.job_id or options.job)
     server = server_at(options.prometheus, arguments)
     limits = site_limits(arguments)

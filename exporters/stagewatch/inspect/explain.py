@@ -1,8 +1,9 @@
 """Says why the judge decided as it did: judges the case in FILE again, and shows step by step
 what it knew of each rank, who waits for whom, and which evidence counted.
 
-A case is what one job looked like at some moments.  The judge keeps one of each verdict as a file,
-`stagewatch inspect --json` writes one of each job, and http://JUDGE:9949/api/v1/jobs/ID shows one.
+A case is the state of one job at some moments.  The judge keeps one file for every verdict,
+`stagewatch inspect --json` writes one case for every job, and http://JUDGE:9949/api/v1/jobs/ID
+shows one.
 
   stagewatch explain /var/lib/stagewatch/cases/20261126T143000Z-540-9f8e7d6c.json.gz
   stagewatch inspect --json > f; stagewatch explain f

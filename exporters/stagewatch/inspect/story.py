@@ -148,7 +148,7 @@ def _ranks(state: State) -> str:
 def _stragglers(slow: Sequence[Series]) -> list[str]:
     return [
         f"Straggler: rank {one.labels.get('rank', '?')} on {_node(one.labels)}, in "
-        f"{one.labels.get('stage', '?')} for {one.value:.1f} times what its peers take."
+        f"{one.labels.get('stage', '?')} for {one.value:.1f} times as long as its peers."
         for one in slow[:SHOWN]
     ]
 

@@ -11,39 +11,44 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 from stagewatch.core.errors import SourceError
-from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
+from stagewatch.core.state_file import BROKEN, decode, flag, hints_of, parse, real, text, whole
 from stagewatch.core.words import printable
-from stagewatch.gpu.device_state import Device
 from stagewatch.judgement import hardware
-from stagewatch.judgement.facts import (
-    BLANK,
-    Inside,
-    KernelWait,
-    RankFacts,
-    RecordState,
-)
+from stagewatch.judgement.facts import BLANK, RankFacts
 from stagewatch.judgement.hardware import Proposal
-from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
+from stagewatch.judgement.limits import DEFAULT, Limits, Shown
 from stagewatch.judgement.memory import Course, Moment, State
-from stagewatch.ranks.nccl.layout import Communicator, Transfer
 from stagewatch.ranks.stacks import Stack
-from stagewatch.ranks.wait_class import WaitClass
 
 VERSION = 1
 MAX_BYTES = 64 << 20
 """Of a file, unpacked."""
 MAX_MOMENTS, MAX_RANKS = 4096, 131_072
-MAX_SETS = 64
 LEVELS = ("must", "may", "must not")
 
+
+def _level(value: Any) -> str:
+    if value not in LEVELS:
+        raise ValueError(f"{value!r:.40} is none of {', '.join(LEVELS)}")
+    return str(value)
+
+
+def _number(value: Any) -> int:
+    """That of a rank or, below zero, of a server that is none."""
+    return -whole(-value) if type(value) is int and value < 0 else whole(value)
+
+
+Level = Annotated[str, _level]
 Member = tuple[str, int, str]
 """Role, rank and node."""
+Expected = tuple[str, Annotated[int, _number], str]
+"""The same, or, with a number below zero, a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,10 @@ class Truth:
     healthy: bool
     processes: tuple[Member, ...]
     """All of the job, by number."""
-    expected: tuple[frozenset[Member], ...]
+    expected: tuple[frozenset[Expected], ...]
     """Each of these sets is right to be named; the empty one stands for nobody."""
-    suspicion: str
-    page: str
+    suspicion: Level
+    page: Level
     """Whether to suspect the job and to wake somebody: one of the levels."""
     evidence: frozenset[str]
     """Words of which the evidence must have one; empty: any will do."""
@@ -196,7 +201,8 @@ def _case(content: Any) -> CaseFile:
         raise ValueError("it has too many ranks")
     limits = {name: real(value) for name, value in content.get("limits", {}).items()}
     known = {name: limits[name] for name in asdict(DEFAULT) if name in limits}
-    truth = optional(_read_truth)(content.get("truth"))
+    told = content.get("truth")
+    truth = None if told is None else _read_truth(told)
     cluster = text(content["cluster"])
     proposals = tuple(map(hardware.read, content.get("proposals", [])[: hardware.MOST]))
     return CaseFile(cluster, job_id, moments, replace(DEFAULT, **known), truth, proposals)
@@ -213,40 +219,16 @@ def _read_truth(content: Any) -> Truth:
     """Raises one of `BROKEN`, with the key that is wrong."""
     read = {}
     content = {"servers": []} | dict(content)
-    for name, take in _TRUTH.items():
+    for name, kind in hints_of(Truth).items():
         try:
-            read[name] = take(content[name])
+            read[name] = decode(kind, content[name])
         except BROKEN as error:
             raise ValueError(f"its truth has no {name} that can be used: {error}") from error
     return Truth(**read)
 
 
-def _member(value: Any) -> Member:
-    role, rank, node = value
-    return text(role), whole(rank), text(node)
-
-
-def _expected(value: Any) -> Member:
-    """A rank, or, with a number below zero, a server that is none."""
-    role, rank, node = value
-    server = type(rank) is int and rank < 0
-    return text(role), -whole(-rank) if server else whole(rank), text(node)
-
-
-def _level(value: Any) -> str:
-    if value not in LEVELS:
-        raise ValueError(f"{value!r:.40} is none of {', '.join(LEVELS)}")
-    return str(value)
-
-
 def _read_moment(job_id: str, content: Any) -> Moment:
-    shown: dict[str, Stages] = {
-        text(role): {
-            text(stage): Shown(whole(one[0]), real(one[1]), real(one[2]), real(one[3]))
-            for stage, one in stages.items()
-        }
-        for role, stages in content["shown"].items()
-    }
+    shown = decode(dict[str, dict[str, Shown]], content["shown"])
     ranks = tuple(_read_rank(job_id, one) for one in content["ranks"][:MAX_RANKS])
     return Moment(real(content["time"]), ranks, shown)
 
@@ -300,95 +282,16 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _read_rank(job_id: str, content: Any) -> RankFacts:
-    known = {name: _READ[name](value) for name, value in content.items() if name in _READ}
-    defaults = {field.name: getattr(BLANK, field.name) for field in fields(RankFacts)}
-    return RankFacts(**(defaults | known | {"job_id": job_id}))
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{value!r:.40} is neither true nor false")
-    return value
-
-
-def _counts(value: Any) -> dict[str, int]:
-    return {text(name): whole(count) for name, count in value.items()}
-
-
-def _inside(value: Any) -> dict[str, Inside]:
-    return {
-        text(group): Inside(
-            text(op), real(seconds), optional(whole)(peer), optional(whole)(elements)
-        )
-        for group, (op, seconds, peer, elements) in value.items()
+    kinds = hints_of(RankFacts)
+    known: dict[str, Any] = {
+        name: _read_stack(value) if name == "stack" else decode(kinds[name], value)
+        for name, value in content.items()
+        if name in kinds
     }
+    return replace(BLANK, **(known | {"job_id": job_id}))
 
 
-def _kernel_waits(value: Any) -> tuple[KernelWait, ...]:
-    return tuple(
-        KernelWait(text(how), text(role), optional(whole)(rank), *map(text, names))
-        for how, role, rank, *names in value[:MAX_SETS]
-    )
-
-
-def _nccl(value: Any) -> tuple[Communicator, ...]:
-    return tuple(
-        Communicator(
-            *(text(identity), text(name), whole(member), whole(members), text(op)),
-            *(whole(sequence), whole(size), text(state)),
-            tuple(Transfer(text(w), whole(peer), text(on)) for w, peer, on in waits[:MAX_SETS]),
-            text(witness),
-        )
-        for identity, name, member, members, op, *rest in value[:MAX_SETS]
-        for sequence, size, state, waits, witness in (rest,)
-    )
-
-
-def _stack(value: Any) -> Stack:
+def _read_stack(value: Any) -> Stack:
     group, still, frame, *rest = value
     call, whom = map(text, rest or ("", ""))  # older files have none
-    return Stack(text(group), _boolean(still), text(frame), call=call, whom=whom)
-
-
-def _seconds_by_name(value: Any) -> dict[str, float]:
-    return {text(name): real(seconds) for name, seconds in value.items()}
-
-
-_READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("role", "substage", "node", "gpu", "state", "wait_channel"), text),
-    **dict.fromkeys(("first_failure", "gpu_kernel"), text),
-    **dict.fromkeys(("rank", "pid"), whole),
-    **dict.fromkeys(("world_size", "step", "gaps"), optional(whole)),
-    "stage": optional(text),
-    **dict.fromkeys(
-        (
-            *("stage_open_seconds", "progress_age_seconds", "budget_seconds", "cpu_ratio"),
-            *("first_failure_time", "first_failure_age_seconds", "started", "expected_seconds"),
-            *("step_age_seconds", "left_seconds", "dead_seconds"),
-        ),
-        optional(real),
-    ),
-    "storage_wait_seconds": real,
-    **dict.fromkeys(("at_work", "node_lost", "behind", "unmarked", "apart_before"), _boolean),
-    **dict.fromkeys(("collectives", "group_sizes"), _counts),
-    "inside": _inside,
-    "calls": _seconds_by_name,
-    "stages": lambda value: frozenset(map(text, value)),
-    "wait_class": WaitClass,
-    "device": optional(Device),
-    "record": RecordState,
-    "stack": _stack,
-    "kernel_waits": _kernel_waits,
-    "nccl": _nccl,
-}
-"""How each fact is taken out of a file; each raises one of `BROKEN`."""
-_TRUTH: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("title", "collection", "kind", "blind_spot", "unsound"), text),
-    "healthy": _boolean,
-    "processes": lambda value: tuple(map(_member, value[:MAX_RANKS])),
-    "expected": lambda sets: tuple(frozenset(map(_expected, one)) for one in sets[:MAX_SETS]),
-    **dict.fromkeys(("suspicion", "page"), _level),
-    "evidence": lambda words: frozenset(map(text, words[:MAX_SETS])),
-    **dict.fromkeys(("trigger", "end"), real),
-    "servers": lambda pids: tuple(map(whole, pids[:MAX_SETS])),
-}
+    return Stack(text(group), flag(still), text(frame), call=call, whom=whom)

@@ -112,8 +112,8 @@ JOBS = Metric(
 PROPOSED = Metric(
     "rl_job_proposal",
     "gauge",
-    "1 for each rank at fault that an error of its GPU or node bears witness against: the node is "
-    "proposed to be taken out.",
+    "1 for every rank at fault whose GPU or node has an error of hardware: the judge proposes to "
+    "take the node out.",
     ("cluster", "node", "job_id", "role", "rank", "uuid", "witness", "confidence"),
 )
 BLIND = Metric(
@@ -138,16 +138,16 @@ class JudgeOptions(Limits, AgentOptions):
     )
     url: str = option(
         "",
-        "address at which browsers reach this judge, for the links of alerts to its runbooks; by "
-        "the name of this machine if empty",
+        "address at which browsers reach this judge, for the links of alerts to its runbooks; the "
+        "name of this machine if empty",
         parse=http_url,
     )
     case_dir: Path = option(CASES, "where the cases of verdicts are kept")
     act: str = option(
         "propose",
-        "what is done where hardware bears witness against the node of a rank at fault: propose "
-        "(nothing: the proposal stands in the case, in /api/v1/jobs/ID and as a series), comment "
-        "(it is written at the node) or drain (the node is taken out)",
+        "what to do if the node of a rank at fault has broken hardware: propose (only show the "
+        "proposal in the case, in /api/v1/jobs/ID and as a series), comment (also write it at the "
+        "node) or drain (take the node out)",
         parse=one_of("propose", "comment", "drain"),
     )
 

@@ -7,11 +7,11 @@ the job stood still.  Which error is one, the alerts of `alerts/` say, by their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stagewatch.core.state_file import moment, text, whole
+from stagewatch.core.state_file import Moment, decode
 from stagewatch.core.words import printable
 from stagewatch.judgement.case import Charge
 from stagewatch.judgement.memory import State
@@ -117,11 +117,11 @@ class Proposal:
     """The XID, if it is one."""
     why: str
     """Both in one sentence."""
-    since: float
+    since: Moment
     """When the job stood still; Unix seconds, as the others."""
-    time: float
+    time: Moment
     """When it was judged so."""
-    until: float
+    until: Moment
     """It counts no longer than this."""
 
     @property
@@ -215,16 +215,9 @@ def _proposal(key: JobKey, charge: Charge, witness: Seen, since: float, at: floa
     )
 
 
-_READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys((item.name for item in fields(Proposal)), text),
-    "rank": whole,
-    **dict.fromkeys(("since", "time", "until"), moment),
-}
-
-
 def read(content: Any) -> Proposal:
     """The proposal of a case.  Raises one of `BROKEN`."""
-    found = Proposal(**{name: take(content[name]) for name, take in _READ.items()})
+    found: Proposal = decode(Proposal, content)
     if found.witness not in WITNESSES or found.confidence not in (SURE, LIKELY):
         raise ValueError(f"nothing bears witness by the name {found.witness!r:.40}")
     return found

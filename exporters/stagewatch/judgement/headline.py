@@ -9,22 +9,13 @@ from functools import partial
 
 from stagewatch.core.findings import Finding
 from stagewatch.core.words import printable
+from stagewatch.judgement import words
 from stagewatch.judgement.case import Charge
 from stagewatch.judgement.drawing.svg import svg
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.sentence import outsiders, sentence
 from stagewatch.judgement.waits import waits_of
-from stagewatch.judgement.words import (
-    BEEN,
-    NOBODY,
-    calling,
-    meaning,
-    numbers,
-    operation,
-    own_call,
-    place,
-)
 
 _LONGEST = 400
 """Characters of a headline; jobs name their stages and files as they like."""
@@ -86,34 +77,34 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
             if (rank.job_id, rank.role) == (verdict.job_id, verdict.role) and rank.call
         ]
         them = "all its ranks are" if len(mine) > 1 else "its rank is"
-        return f"{job} {happened}: {them} {calling(mine)}."
+        return f"{job} {happened}: {them} {words.calling(mine)}."
     if verdict.evidence == "outsider":
         return f"{job} {happened}: {outsiders(verdict.case)}."
     if verdict.evidence == "other_role" and len(roles) == 1:
         return f"{job} {happened}: a rank has just left."
-    return f"{job} {happened}: {NOBODY.get(verdict.evidence, verdict.evidence)}."
+    return f"{job} {happened}: {words.NOBODY.get(verdict.evidence, verdict.evidence)}."
 
 
 def _blame(charges: Sequence[Charge]) -> str:
     """Who did what, in which stage, at which line."""
     first, rank = charges[0], charges[0].rank
     several = len(charges) > 1
-    whom = numbers([charge.rank for charge in charges])
+    whom = words.numbers([charge.rank for charge in charges])
     stage = "" if rank.stage == "idle" else "/".join(filter(None, (rank.stage, rank.substage)))
     line = f", at {rank.stack.frame}" if rank.stack.frame else ""
-    if call := calling([charge.rank for charge in charges]):
+    if call := words.calling([charge.rank for charge in charges]):
         line += f", {call}"
     stands = f"{f', in {stage}' if stage else ''}{line}"
-    does = BEEN.get(rank.wait_class, rank.wait_class.value)
+    does = words.BEEN.get(rank.wait_class, rank.wait_class.value)
     if first.evidence == "awaited":
         is_in = f"; {'they are' if several else 'it is'} in {stage}{line}" if stage else line
-        return f"the others wait for {whom} in {place(first.group, first.op)}{is_in}"
+        return f"the others wait for {whom} in {words.place(first.group, first.op)}{is_in}"
     if first.outlasts:
         wait = "wait" if several else "waits"
-        where = f"{operation(first.op)} of {first.group}"
+        where = f"{words.operation(first.op)} of {first.group}"
         return f"the others have left, and {whom} still {wait} in {where}{stands}"
     if first.evidence == "mismatch":
-        own = own_call(rank, first.group)
+        own = words.own_call(rank, first.group)
         calls = f"the calls of {whom} do" if several else f"the {own} of {whom} does"
         return f"{calls} not match the others' {first.op} of {first.group}{stands}"
     if first.evidence == "stage_differs" and stage:
@@ -122,7 +113,7 @@ def _blame(charges: Sequence[Charge]) -> str:
         whole = ", all of this one" if several else ""
         return f"the other roles wait for {whom}{whole}, in {stage}{line}"
     if first.evidence != "odd_one_out":
-        return f"{whom} {meaning(first, several=several)}{stands}"
+        return f"{whom} {words.meaning(first, several=several)}{stands}"
     return f"{whom} alone {'are' if several else 'is'} {does}{stands}"
 
 

@@ -39,10 +39,10 @@ SLOW_RANK_SECONDS = 3600.0
 
 BEST_HOURS, EARLIER = "best_hours", "earlier_runs"
 WORDS = {
-    "data": "Waiting for data is %s of what it has grown by.",
-    "device": "Waiting for devices is %s of what it has grown by.",
-    "waiting": "Waiting in collectives is %s of what it has grown by.",
-    "work": "Work in STAGE is %s of what it has grown by.",
+    "data": "Waiting for data makes up %s of the growth.",
+    "device": "Waiting for devices makes up %s of the growth.",
+    "waiting": "Waiting in collectives makes up %s of the growth.",
+    "work": "Work in STAGE makes up %s of the growth.",
 }
 """What most of the lost time went to, as `printf` has it in Python and in alerts alike."""
 

@@ -176,7 +176,7 @@ WITNESSES = (
         "gpu_memory_errors",
         _errors("gpu_ecc_errors_total", 'kind="corrected", scope="volatile"'),
         *(_ABOVE, 0),
-        "Its GPU's memory mends %.1f errors a minute.",
+        "Its GPU's memory corrects %.1f errors a minute.",
     ),
     Witness(
         "gpu_nvlink_errors",
@@ -188,7 +188,7 @@ WITNESSES = (
         "gpu_pcie_repeats",
         _errors("gpu_pcie_replays_total"),
         *(_FROM, 10),
-        "Its GPU's PCIe link repeats %.0f packets a minute.",
+        "Its GPU's PCIe link sends %.0f packets a minute again.",
     ),
     # Kernels that take longer keep a GPU busier than its peers; a slow host leaves it idle.
     Witness(
@@ -227,7 +227,7 @@ WITNESSES = (
         f"max by ({RANK}) (rate(rl_rank_nccl_last_total{{RANKS}}[2m])"
         " / (rate(rl_rank_nccl_compared_total{RANKS}[2m]) > 0.1))",
         *(_ABOVE, 0.5),
-        "It comes last to %s of the NCCL collectives of its node.",
+        "It is the last to enter %s of the NCCL collectives of its node.",
     ),
     Witness(
         "nccl_last_by",
@@ -243,21 +243,21 @@ WITNESSES = (
         f" / on ({_OPERATION}) group_left ()"
         f" quantile by ({_OPERATION}) (0.5, rl_rank_nccl_operation_seconds{{JOBS}}))",
         *(_BELOW, 0.8),
-        "It is in NCCL collectives for %s of its peers' time, so that it comes to them later.",
+        "It spends %s of its peers' time in NCCL collectives, because it enters them later.",
     ),
     Witness(
         "nfs_read",
         f"max by ({RANK}) ({_at('RANKS', _READS)}) / on ({ROLE}) group_left ()"
         f" quantile by ({ROLE}) (0.5, {_at('JOBS', _READS)})",
         *(_ABOVE, 2),
-        "NFS reads take %s of what they take on the job's other nodes.",
+        "NFS reads take %s of the time that they take on the job's other nodes.",
     ),
     Witness(
         "numa_other",
         _nodes(_OTHER),
         *(_ABOVE, 0.1),
-        "%s of the pages that its node's processes take lie on another NUMA node than their "
-        "processor.",
+        "%s of the memory pages that processes of its node take are on a different NUMA node from "
+        "their processor.",
     ),
     Witness(
         "optimizer_time",

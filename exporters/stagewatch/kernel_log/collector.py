@@ -84,6 +84,8 @@ READABLE = gauge(
     "1 if the kernel log can be read; without it, GPU errors come from NVML events alone.",
 )
 SAVE_SECONDS = 10.0
+REMEMBER_SECONDS = 4.0
+"""How often the processes of ranks are looked at."""
 MAX_VICTIMS = 500
 """Most (job, rank) pairs with a series of their own; the longest ago give way."""
 MAX_SERVERS = 200
@@ -178,13 +180,14 @@ class KmsgCollector(Collector):
         kept = self._file.load(partial(decode, KmsgState)) if self._file is not None else None
         # State of an earlier boot is of no use: the log begins again, and so do the counters.
         self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
-        self._saved_at = float("-inf")
+        self._saved_at = self._remembered_at = float("-inf")
         log.last = self._state.sequence
         xids.restore(self._state.xids)
 
     def collect(self) -> Samples:
         """All counts since boot, including the records since the last call."""
-        self._remember_ranks()
+        if self._clock() - self._remembered_at >= REMEMBER_SECONDS:
+            self._remember_ranks()
         try:
             for record in self._log.read():
                 if record.facility == 0 or self._from_user_space:
@@ -202,6 +205,8 @@ class KmsgCollector(Collector):
         self._log.close()
 
     def _remember_ranks(self) -> None:
+        """Learn whose processes these are, before one of them is killed."""
+        self._remembered_at = self._clock()
         boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         for pid, (key, ticks) in self._ranks().items():
             self._pids[pid] = key, boot + ticks / TICKS_PER_SECOND
@@ -235,6 +240,8 @@ class KmsgCollector(Collector):
             while len(self._causes) > MAX_VICTIMS:
                 self._causes.popitem(last=False)
             return
+        if line.pid not in self._pids:
+            self._remember_ranks()  # a record outlasts its rank
         (job_id, role, rank), began = self._pids.get(line.pid, (NO_RANK, 0.0))
         if began > when + 1.0:  # the number of a process that was killed has been given again
             job_id, role, rank = NO_RANK

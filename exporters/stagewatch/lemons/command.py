@@ -5,7 +5,7 @@
   stagewatch lemons --cluster east --write /shared/stagewatch/lemons.json
       also write the file that `stagewatch check --lemons FILE` reads in a prolog
 
-A node's interruptions are the times that the judge named it (as what holds a job up, or as slow),
+A node's interruptions are the times that the judge named it (as holding up a job, or as slow),
 critical XIDs, and the times that Slurm had it down, failing, or drained for a fault; events within
 a day count as one.  Its rate is their number by the hours in which jobs had the node.  A node is a
 lemon if even the lower end of its rate's interval is above the fleet's rate; GPUs likewise.

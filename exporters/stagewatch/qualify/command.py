@@ -9,8 +9,8 @@ Nothing else should run on the node. Parts (--skip leaves some out):
   clock       synchronised, and off by less than 10 ms
   storage     a file is written, synced and read back in each directory of --storage
   memory      a large block is copied within the memory of each GPU, all at once, and compared
-  product     two matrices are multiplied on each GPU, all at once, always to the same bits
-  all_reduce  all GPUs of the node add up by NCCL, to the right sum
+  product     two matrices are multiplied on every GPU, all at once; all bits must be the same
+  all_reduce  NCCL adds up numbers of all GPUs of the node; the sum must be right
 
 Without a GPU the last three run on the CPU (over gloo); without PyTorch they are skipped, with the
 reason. A figure is the best of several runs. It is compared with the median of the last 20 figures
@@ -67,11 +67,9 @@ class QualifyOptions:
     timeout: float = option(60.0, "end within this time, whatever hangs", parse=config.duration)
     seconds: float = option(2.0, "how long each figure is measured", parse=config.duration)
     python: str = option(
-        "", "Python that has PyTorch, a path that only root can change; that of stagewatch if none"
+        "", "Python that has PyTorch, a path that only root can change; if none, stagewatch's own"
     )
-    gpus: int = option(
-        0, "GPUs that the node must have; 0: as many as are found", parse=config.integer
-    )
+    gpus: int = option(0, "GPUs that the node must have; 0: any number", parse=config.integer)
     storage: tuple[Path, ...] = option(
         (), "directories to write a file in", parse=listing(config.absolute_path)
     )

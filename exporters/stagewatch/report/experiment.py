@@ -13,6 +13,7 @@ from stagewatch.core.config import number, option
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import select
+from stagewatch.report import events
 from stagewatch.report.components import Component, Target, component_of, target_of
 from stagewatch.report.deviations import SIGNALS, Finding, Scene, findings_of, steady
 from stagewatch.report.diagnosis import (
@@ -24,16 +25,6 @@ from stagewatch.report.diagnosis import (
     diagnose,
     milestones,
     suspects,
-)
-from stagewatch.report.events import (
-    VERDICTS,
-    Fault,
-    Firing,
-    events_of,
-    find_fault,
-    firings,
-    hung_of,
-    kernel_events,
 )
 from stagewatch.report.history import Grid, History, Labels, measure, milliseconds
 from stagewatch.report.jobs import live
@@ -52,7 +43,7 @@ class Wanted:
     """Options of `stagewatch report experiment`."""
 
     fault: str = option("", "id of the fault's marker; always needed")
-    baseline: str = option("10m-before", "what is normal: 10m-before (the injection) or START..END")
+    baseline: str = option("10m-before", "normal time: 10m-before (the injection) or START..END")
     job: str = option("", "job; the only one if empty")
     origin: str = option(
         "",
@@ -90,7 +81,7 @@ class Cost:
 class Experiment:
     """An injected fault, all that was seen of it, and what the controller `alone` shows."""
 
-    fault: Fault
+    fault: events.Fault
     target: Target
     job_id: str
     nodes: tuple[str, ...]
@@ -139,7 +130,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
     """Ask the server and put the experiment together.  Raises `StagewatchError`."""
     if not wanted.fault:
         raise ConfigError("--fault: must be the id of a fault's marker")
-    fault = find_fault(api, wanted.fault, wanted.days)
+    fault = events.find_fault(api, wanted.fault, wanted.days)
     baseline = baseline_period(wanted.baseline, fault.start)
     end = min(time.time(), (fault.end or time.time()) + wanted.after)
     intervals = measure(api, fault.cluster, (fault.start + 1, end))
@@ -170,10 +161,10 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
         findings += findings_of(signal, before, during, scene)
     view = View(
         findings,
-        events_of(history, job, nodes, roles, fault.start, recorded),
+        events.events_of(history, job, nodes, roles, fault.start, recorded),
         _firings(history, fault, job_id, names, recorded),
-        hung_of(history, job, fault.start),
-        kernel=kernel_events(history, nodes, fault.start),
+        events.hung_of(history, job, fault.start),
+        kernel=events.kernel_events(history, nodes, fault.start),
     )
     target = target_of(wanted.origin or fault.target)
     seen = milestones(fault, target, view)
@@ -200,7 +191,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
     )
 
 
-def _seen(history: History, fault: Fault) -> Period:
+def _seen(history: History, fault: events.Fault) -> Period:
     """The time of the run until nothing was scraped any more."""
     scrapes = history.most("up", {"cluster": fault.cluster}, "", "count")
     last = max((at for line in scrapes for at, _ in line.known()), default=history.grid.count - 1)
@@ -232,7 +223,7 @@ def _recorded(api: PrometheusApi, nodes: Labels, run: Period) -> frozenset[str]:
     return frozenset(each.labels.get("uuid", "") for each in api.query(infos, run.end))
 
 
-def _only_job(api: PrometheusApi, fault: Fault) -> str:
+def _only_job(api: PrometheusApi, fault: events.Fault) -> str:
     """The one job with live ranks in the minute before the injection."""
     ranks = select("rl_rank_up", cluster=fault.cluster)
     live = api.query(f"count by (job_id) (last_over_time({ranks}[60s]) == 1)", fault.start + 1)
@@ -248,7 +239,7 @@ def _only_job(api: PrometheusApi, fault: Fault) -> str:
 
 
 def _members(
-    api: PrometheusApi, fault: Fault, job: Mapping[str, str], run: Period
+    api: PrometheusApi, fault: events.Fault, job: Mapping[str, str], run: Period
 ) -> list[Mapping[str, str]]:
     """The labels of the job's ranks during the run, with their nodes and GPUs."""
     window = milliseconds(max(60.0, run.seconds))
@@ -290,18 +281,22 @@ def _open_stages(
 
 
 def _firings(
-    history: History, fault: Fault, job_id: str, nodes: Sequence[str], recorded: Collection[str]
-) -> list[Firing]:
+    history: History,
+    fault: events.Fault,
+    job_id: str,
+    nodes: Sequence[str],
+    recorded: Collection[str],
+) -> list[events.Firing]:
     """Alerts and verdicts on the job, its nodes or the whole cluster that began with the fault;
     none on GPUs (by uuid) that are recorded."""
     alerts = select("ALERTS", alertstate="firing", cluster=fault.cluster)
     tracks = history.samples(alerts)
-    for verdict in VERDICTS:
+    for verdict in events.VERDICTS:
         chosen = select(verdict, cluster=fault.cluster, job_id=job_id)
         tracks += history.samples(chosen)
     return [
         each
-        for each in firings(tracks, history.grid.end)
+        for each in events.firings(tracks, history.grid.end)
         if each.start >= fault.start
         and each.labels.get("job_id", job_id) == job_id
         and each.labels.get("node", nodes[0]) in nodes

@@ -6,11 +6,11 @@ Every PyTorch process that the command starts records its training steps, checkp
 collectives, and the stages of the framework that it imports.  Meanwhile, `stagewatch inspect` in
 another terminal says what the ranks do.  STAGEWATCH_OFF=1 switches the recording off.
 
-Signals and the exit status pass through.  In the end one line on standard error says what happened:
-which rank failed first and of what, by records, exit statuses, the kernel log where it may be read,
-and the log, where standard error goes to a file.
+Signals and the exit status pass through.  At the end, one line on standard error says which rank
+failed first, and why.  It is based on the records, the exit statuses, the kernel log if it can be
+read, and the job's own log if standard error goes to a file.
 
-exit status: that of the command; 130 after Ctrl-C, 126 or 127 where it cannot be run
+exit status: that of the command; 130 after Ctrl-C, 126 or 127 if it cannot be run
 """
 
 from __future__ import annotations

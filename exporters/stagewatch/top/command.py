@@ -33,12 +33,7 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 
-from stagewatch.core.config import (
-    add_options,
-    duration,
-    option,
-    options_of,
-)
+from stagewatch.core import config
 from stagewatch.core.errors import ConfigError
 from stagewatch.inspect.command import LookOptions
 from stagewatch.prometheus.options import PrometheusOptions, server_at
@@ -55,11 +50,11 @@ HANG_UP_SECONDS = 5.0
 class TopOptions(LookOptions):
     """Options of `stagewatch top`."""
 
-    interval: float | None = option(
+    interval: float | None = config.option(
         None,
-        f"time between two looks; unless given {NODE_SECONDS:g} s, and {JOB_SECONDS:g} s with "
+        f"time between two looks; if none, {NODE_SECONDS:g} s, and {JOB_SECONDS:g} s with "
         "--prometheus",
-        parse=duration,
+        parse=config.duration,
     )
 
 
@@ -67,14 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch top`."""
     parser.add_argument("job_id", nargs="?", default="", metavar="JOB", help="only this job")
     tables = {"top": TopOptions, "prometheus": PrometheusOptions}
-    add_options(parser, tables, without=("prometheus.url",))
+    config.add_options(parser, tables, without=("prometheus.url",))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show ranks until the user ends it; returns the exit status."""
     from stagewatch.top.screen import Screen
 
-    options = options_of(arguments, TopOptions, "top")
+    options = config.options_of(arguments, TopOptions, "top")
     server = server_at(options.prometheus, arguments)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in ("", "dumb"):
         raise ConfigError("top needs a terminal; for files and pipes: stagewatch inspect")

@@ -10,9 +10,9 @@ exceptions, new steps, changed scalars.  They outlive the rank, even if it was k
   stagewatch trace --job 540 -o trace.json.gz --prometheus http://prometheus:9090
       the ranks of all agents that show a rank of the job
 
-A process of the trace is a rank: a track for each of its threads, for the collectives of each
-process group; scalars are counters.  Faults have a process of their own.  With --prometheus ranks
-also have a track of their wait class, and verdicts a process.
+Every rank is a process of the trace.  It has a track for every thread and for the collectives of
+every process group; scalars are counters.  Faults are a separate process.  --prometheus adds a
+track with the wait class of every rank, and a process for verdicts.
 
 Open the file at https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing.  Events
 of several nodes are aligned as well as the nodes' clocks (clock_offset_seconds).

@@ -18,7 +18,7 @@ class FullStorage(Scenario):
 
     name = "full-storage"
     source = "S1 #5"
-    summary = "the checkpoints' file system is full: one is cut short, the next step cannot read it"
+    summary = "the file system is full: a checkpoint is cut short, the next step cannot read it"
     fault_type = "disk_full"
     expected_failure_stage = "weights_update"
     stage = "train"

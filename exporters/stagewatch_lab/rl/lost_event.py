@@ -39,7 +39,7 @@ class UnresolvedName(LostEvent):
 
     name = "unresolved-name"
     source = "S1 #4, DNS"
-    summary = "the name under which the event's receiver is known does not resolve any more"
+    summary = "the name of the event's receiver no longer resolves"
     fault_type = "dns_failure"
 
     def prepare(self) -> None:

@@ -9,28 +9,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.patching import (
-    Patches,
-    Plan,
-    answered,
-    class_in,
-    with_stage,
-    within,
-)
-from stagewatch.client.hooks.span import (
-    Names,
-    by_stage,
-    calling,
-    count,
-    mark,
-    publish,
-    record_value,
-)
+from stagewatch.client.hooks import patching, span
 
 # Names such as `ppo_actor.ppo_update` are those of the workers that the trainer calls.
-NAMES = Names(
+NAMES = span.Names(
     "areal",
-    by_stage(
+    span.by_stage(
         rollout=("rollout", "train.rollout", "generate"),
         reward=("reward",),
         logprob=(
@@ -95,28 +79,28 @@ NAMES = Names(
 )
 
 
-def _scopes(module: ModuleType, patches: Patches) -> None:
+def _scopes(module: ModuleType, patches: patching.Patches) -> None:
     """`areal.utils.perf_tracer`."""
 
     def step(*_: Any, args: Any = None, **__: Any) -> Any:
         return args.get("global_step") if args else None
 
     for name, awaited in (("trace", False), ("atrace", True)):
-        scope = with_stage(NAMES, step, asynchronous=awaited)
+        scope = patching.with_stage(NAMES, step, asynchronous=awaited)
         patches.plan(module, f"{name}_scope", scope, "name", "args")
-        phase = with_stage(NAMES, asynchronous=awaited)
+        phase = patching.with_stage(NAMES, asynchronous=awaited)
         patches.plan(module, f"{name}_session_phase", phase, "phase")
 
 
-def _timings(module: ModuleType, patches: Patches) -> None:
+def _timings(module: ModuleType, patches: patching.Patches) -> None:
     """`areal.utils.stats_tracker`."""
-    tracker = class_in(module, "DistributedStatsTracker")
-    patches.plan(tracker, "record_timing", with_stage(NAMES), "key")
+    tracker = patching.class_in(module, "DistributedStatsTracker")
+    patches.plan(tracker, "record_timing", patching.with_stage(NAMES), "key")
     # The module's own function is a method that was bound before the class was changed.
-    patches.plan(module, "record_timing", with_stage(NAMES), "key")
+    patches.plan(module, "record_timing", patching.with_stage(NAMES), "key")
 
 
-def _episodes(module: ModuleType, patches: Patches) -> None:
+def _episodes(module: ModuleType, patches: patching.Patches) -> None:
     """`areal.infra.workflow_executor`: what is generated, and what waits to be trained on."""
 
     def create(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,7 +108,7 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
             execute = original(self, pending_task, *args, **kwargs)
             if getattr(pending_task, "is_eval", False):
                 return execute
-            return answered(generated)(execute)
+            return patching.answered(generated)(execute)
 
         return wrapped
 
@@ -134,59 +118,59 @@ def _episodes(module: ModuleType, patches: Patches) -> None:
         mask = result.trajectory.get("loss_mask")  # what the model generated, on the CPU
         if mask is not None:  # texts of an external API have none
             tokens, samples = int(mask.sum()), len(mask)
-            count(NAMES, stage="rollout", own="generate", samples=samples, tokens=tokens)
+            span.count(NAMES, stage="rollout", own="generate", samples=samples, tokens=tokens)
 
     def waiting(_: Any, self: Any, *__: Any, **___: Any) -> None:
         waits = len(self._pending_results) + self.runner.get_output_queue_size()
-        record_value(NAMES, "queue_depth", waits, "generate")
+        span.record_value(NAMES, "queue_depth", waits, "generate")
 
     executor = getattr(module, "WorkflowExecutor", None)
     patches.plan_extra(executor, "_create_workflow_task", create, "pending_task")
     dispatcher = getattr(module, "BatchTaskDispatcher", None)
-    patches.plan_extra(dispatcher, "wait_results", answered(waiting))
+    patches.plan_extra(dispatcher, "wait_results", patching.answered(waiting))
 
 
-def _rewards(module: ModuleType, patches: Patches) -> None:
+def _rewards(module: ModuleType, patches: patching.Patches) -> None:
     """`areal.api.reward_api`: the function runs in a pool of processes; the caller waits for it."""
 
     def reward(self: Any, *_: Any, **__: Any) -> Any:
         function = getattr(self.reward_fn, "__name__", None)  # a partial has none
-        return calling(NAMES, "reward", str(function or "reward"))
+        return span.calling(NAMES, "reward", str(function or "reward"))
 
     wrapper = getattr(module, "AsyncRewardWrapper", None)
-    patches.plan_extra(wrapper, "__call__", within(reward))
+    patches.plan_extra(wrapper, "__call__", patching.within(reward))
 
 
-def _version(owner: str, scalar: str) -> Plan:
+def _version(owner: str, scalar: str) -> patching.Plan:
     """Plans to record the version of an engine's weights."""
 
     def report(_: Any, self: Any, version: Any, *__: Any, **___: Any) -> None:
-        record_value(NAMES, scalar, version)
+        span.record_value(NAMES, scalar, version)
 
-    def plan(module: ModuleType, patches: Patches) -> None:
+    def plan(module: ModuleType, patches: patching.Patches) -> None:
         engine = getattr(module, owner, None)
-        patches.plan_extra(engine, "set_version", answered(report), "version")
+        patches.plan_extra(engine, "set_version", patching.answered(report), "version")
 
     return plan
 
 
-def _statistics(module: ModuleType, patches: Patches) -> None:
+def _statistics(module: ModuleType, patches: patching.Patches) -> None:
     """`areal.utils.stats_logger`."""
 
     def commit(
         self: Any, epoch: Any, step: Any, global_step: Any, data: Any, *_: Any, **__: Any
     ) -> None:
-        mark(NAMES, global_step)
+        span.mark(NAMES, global_step)
         ranks = getattr(module, "dist", None)  # each commits what the statistics of all ranks are
         first = ranks is None or not ranks.is_initialized() or ranks.get_rank() == 0
         for values in data if isinstance(data, list) else [data]:
-            publish(NAMES, values)
+            span.publish(NAMES, values)
             if first:
                 samples, tokens = (values.get(f"ppo_actor/n_{of}", 0) for of in ("seqs", "tokens"))
-                count(NAMES, samples=samples, tokens=tokens)
+                span.count(NAMES, samples=samples, tokens=tokens)
 
-    logger = class_in(module, "StatsLogger")
-    patches.plan(logger, "commit", within(commit), "epoch", "step", "global_step", "data")
+    logger = patching.class_in(module, "StatsLogger")
+    patches.plan(logger, "commit", patching.within(commit), "epoch", "step", "global_step", "data")
 
 
 MODULES = {

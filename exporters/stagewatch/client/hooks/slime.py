@@ -11,14 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client.hooks.patching import (
-    Patches,
-    Wrapping,
-    answered,
-    class_in,
-    plan_timer,
-    within,
-)
+from stagewatch.client.hooks import patching
 from stagewatch.client.hooks.span import Names, Span, by_stage, count, record_value
 
 NAMES = Names(
@@ -38,9 +31,11 @@ NAMES = Names(
 )
 
 
-def _timer(module: ModuleType, patches: Patches) -> None:
+def _timer(module: ModuleType, patches: patching.Patches) -> None:
     """`slime.observability.timer`; before 0.3.1 `slime.utils.timer`."""
-    plan_timer(patches, class_in(module, "Timer"), NAMES, start="start", stop="end")
+    patching.plan_timer(
+        patches, patching.class_in(module, "Timer"), NAMES, start="start", stop="end"
+    )
 
 
 def generated(names: Names, output: Any) -> None:
@@ -64,7 +59,7 @@ def _flat(samples: Any) -> Iterator[Any]:
             yield one
 
 
-def plan_rewards(module: ModuleType, patches: Patches) -> None:
+def plan_rewards(module: ModuleType, patches: patching.Patches) -> None:
     """`rollout.rm_hub`: a sample's reward, or those of a batch by a function of the user's."""
 
     def one(args: Any, sample: Any, **_: Any) -> AbstractContextManager[Any]:
@@ -79,8 +74,8 @@ def plan_rewards(module: ModuleType, patches: Patches) -> None:
         # Without a function of the user it computes the samples' rewards one by one, as above.
         return _api.call(_last_part(args.custom_rm_path)) if args.custom_rm_path else None
 
-    patches.plan_extra(module, "async_rm", within(one), "args", "sample")
-    patches.plan_extra(module, "batched_async_rm", within(batch), "args")
+    patches.plan_extra(module, "async_rm", patching.within(one), "args", "sample")
+    patches.plan_extra(module, "batched_async_rm", patching.within(batch), "args")
 
 
 def _last_part(path: Any) -> str:
@@ -90,7 +85,7 @@ def _last_part(path: Any) -> str:
 
 def rollout(
     names: Names, asked: Callable[..., tuple[bool, Any]], stages: tuple[str, str]
-) -> Wrapping:
+) -> patching.Wrapping:
     """Record a rollout or an evaluation, which have these stages, and what a rollout generated.
 
     `asked` takes its arguments and says whether it evaluates, and the number of the rollout.  If
@@ -106,7 +101,7 @@ def rollout(
             generated(names, output)
 
     def call(original: Callable[..., Any]) -> Callable[..., Any]:
-        return within(stage)(answered(report)(original))
+        return patching.within(stage)(patching.answered(report)(original))
 
     return call
 
@@ -116,13 +111,13 @@ def of_function(_: Any, __: Any, rollout_id: Any, *___: Any, evaluation: bool) -
     return evaluation, rollout_id
 
 
-def _rollout(module: ModuleType, patches: Patches) -> None:
+def _rollout(module: ModuleType, patches: patching.Patches) -> None:
     """`slime.rollout.base_types`."""
     recorded = rollout(NAMES, of_function, ("rollout", "eval"))
     patches.plan(module, "call_rollout_fn", recorded, "fn", "evaluation")
 
 
-def _queue(module: ModuleType, patches: Patches) -> None:
+def _queue(module: ModuleType, patches: patching.Patches) -> None:
     """`slime.rollout.fully_async_rollout`: groups that wait to be trained on."""
 
     def report(_: Any, self: Any, *__: Any, **___: Any) -> None:
@@ -130,20 +125,20 @@ def _queue(module: ModuleType, patches: Patches) -> None:
         record_value(NAMES, "queue_depth", groups * self.args.n_samples_per_prompt, "rollout")
 
     worker = getattr(module, "AsyncRolloutWorker", None)
-    patches.plan_extra(worker, "get_completed_groups", answered(report))
+    patches.plan_extra(worker, "get_completed_groups", patching.answered(report))
 
 
-def updated(names: Names) -> Wrapping:
+def updated(names: Names) -> patching.Wrapping:
     """`update_weights` of a training actor: the engines have this version from now on."""
 
     def report(_: Any, self: Any, *__: Any, **___: Any) -> None:
         updater = getattr(self, "weight_updater", None)
         record_value(names, "weight_version", getattr(updater, "weight_version", None))
 
-    return answered(report)
+    return patching.answered(report)
 
 
-def _actor(module: ModuleType, patches: Patches) -> None:
+def _actor(module: ModuleType, patches: patching.Patches) -> None:
     """`slime.backends.megatron_utils.actor`."""
 
     def report(data: Any, *_: Any, **__: Any) -> None:
@@ -158,7 +153,7 @@ def _actor(module: ModuleType, patches: Patches) -> None:
 
     actor = getattr(module, "MegatronTrainRayActor", None)
     patches.plan_extra(actor, "update_weights", updated(NAMES))
-    patches.plan_extra(actor, "_get_rollout_data", answered(report))
+    patches.plan_extra(actor, "_get_rollout_data", patching.answered(report))
 
 
 MODULES = {

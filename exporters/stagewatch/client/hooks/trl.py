@@ -13,15 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client.hooks.patching import (
-    Patches,
-    Plan,
-    UnknownShape,
-    answered,
-    as_stage,
-    class_in,
-    within,
-)
+from stagewatch.client.hooks import patching
 from stagewatch.client.hooks.span import Names, Span, by_stage, count, inside, mark, publish
 
 _TRAINING = "compute_loss"
@@ -80,9 +72,9 @@ class _Steps(threading.local):
 _steps = _Steps()
 
 
-def _contexts(module: ModuleType, patches: Patches) -> None:
+def _contexts(module: ModuleType, patches: patching.Patches) -> None:
     """`trl.extras.profiling` since 0.27, where a context is an object."""
-    context = class_in(module, "ProfilingContext")
+    context = patching.class_in(module, "ProfilingContext")
 
     def enter(original: Callable[..., Any]) -> Callable[..., Any]:
         def __enter__(self: Any) -> Any:
@@ -113,12 +105,12 @@ def _contexts(module: ModuleType, patches: Patches) -> None:
         return __exit__
 
     if not {"name", "step"} <= set(context.__init__.__code__.co_varnames):
-        raise UnknownShape("ProfilingContext has no name or step")
+        raise patching.UnknownShape("ProfilingContext has no name or step")
     patches.plan(context, "__enter__", enter)
     patches.plan(context, "__exit__", leave)
 
 
-def _trainer(module: ModuleType, patches: Patches) -> None:
+def _trainer(module: ModuleType, patches: patching.Patches) -> None:
     """`transformers.trainer`."""
 
     def before_loss(self: Any, *_: Any, **__: Any) -> None:
@@ -153,18 +145,18 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
 
         return wrapped
 
-    trainer = class_in(module, "Trainer")
+    trainer = patching.class_in(module, "Trainer")
     patches.plan(trainer, "train", train)
     if hasattr(trainer, "floating_point_ops"):
-        patches.plan(trainer, "floating_point_ops", answered(operations))
+        patches.plan(trainer, "floating_point_ops", patching.answered(operations))
     # All trainers compute their loss in this function, with or without a profiling context.
-    patches.plan(trainer, "compute_loss_context_manager", within(before_loss))
+    patches.plan(trainer, "compute_loss_context_manager", patching.within(before_loss))
     for name in ("evaluate", "predict", "_save_checkpoint", "save_model"):
-        patches.plan(trainer, name, as_stage(NAMES, name, _step))
-    patches.plan(trainer, "log", within(log), "logs")
+        patches.plan(trainer, name, patching.as_stage(NAMES, name, _step))
+    patches.plan(trainer, "log", patching.within(log), "logs")
 
 
-def _rollouts(owner: str) -> Plan:
+def _rollouts(owner: str) -> patching.Plan:
     """Plans for a trainer that generates what it trains on."""
 
     def generated(result: Any, self: Any, *_: Any, **__: Any) -> None:
@@ -184,25 +176,25 @@ def _rollouts(owner: str) -> Plan:
                     tools[name] = timed = _api.call(name)(tool)
                     timed._stagewatch_call = name
 
-    def plan(module: ModuleType, patches: Patches) -> None:
+    def plan(module: ModuleType, patches: patching.Patches) -> None:
         trainer = getattr(module, owner, None)
-        patches.plan_extra(trainer, "_generate", answered(generated))
-        patches.plan_extra(trainer, "_prepare_inputs", answered(prepared))
-        patches.plan_extra(trainer, "_tool_call_loop", within(calls))
+        patches.plan_extra(trainer, "_generate", patching.answered(generated))
+        patches.plan_extra(trainer, "_prepare_inputs", patching.answered(prepared))
+        patches.plan_extra(trainer, "_tool_call_loop", patching.within(calls))
 
     return plan
 
 
-def _callbacks(module: ModuleType, patches: Patches) -> None:
+def _callbacks(module: ModuleType, patches: patching.Patches) -> None:
     """`transformers.trainer_callback`: the Trainer's own events."""
 
     def ends_step(self: Any, args: Any, state: Any, *_: Any, **__: Any) -> None:
         _steps.end()
         mark(NAMES, getattr(state, "global_step", None))
 
-    handler = class_in(module, "CallbackHandler")
+    handler = patching.class_in(module, "CallbackHandler")
     for event in ("on_train_begin", "on_substep_end", "on_step_end"):
-        patches.plan(handler, event, within(ends_step), "state")
+        patches.plan(handler, event, patching.within(ends_step), "state")
 
 
 def _step(trainer: Any, *_: Any, **__: Any) -> Any:

@@ -6,30 +6,14 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.patching import (
-    Patches,
-    answered,
-    class_in,
-    with_stage,
-    within,
-)
-from stagewatch.client.hooks.span import (
-    Names,
-    Span,
-    by_stage,
-    calling,
-    count,
-    mark,
-    publish,
-    record_value,
-)
+from stagewatch.client.hooks import patching, span
 
 _GENERATES = "generate_sequences"
 
 # `train_batch`, `actor_update` and others are roles of annotated methods of the workers.
-NAMES = Names(
+NAMES = span.Names(
     "verl",
-    by_stage(
+    span.by_stage(
         silent=(
             "step",
             "start_profile",
@@ -77,12 +61,12 @@ NAMES = Names(
 )
 
 
-def _timers(module: ModuleType, patches: Patches) -> None:
+def _timers(module: ModuleType, patches: patching.Patches) -> None:
     """`verl.utils.profiler.performance`: every `marked_timer` looks `_timer` up when it runs."""
 
     def timer(original: Callable[..., Any]) -> Callable[..., Any]:
         def timed(name: str, timing_raw: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-            with Span(NAMES, str(name)):
+            with span.Span(NAMES, str(name)):
                 yield from original(name, timing_raw, *args, **kwargs)
 
         return timed
@@ -90,65 +74,67 @@ def _timers(module: ModuleType, patches: Patches) -> None:
     patches.plan(module, "_timer", timer, "name", "timing_raw")
 
 
-def _tracking(module: ModuleType, patches: Patches) -> None:
+def _tracking(module: ModuleType, patches: patching.Patches) -> None:
     """`verl.utils.tracking`."""
 
     def log(self: Any, data: Any, step: Any, *_: Any, **__: Any) -> None:
-        mark(NAMES, step)
-        publish(NAMES, data)
+        span.mark(NAMES, step)
+        span.publish(NAMES, data)
         tokens = data.get("perf/total_num_tokens")  # of all ranks, in this step
         if tokens is not None:
-            count(NAMES, tokens=tokens)
+            span.count(NAMES, tokens=tokens)
 
-    patches.plan(class_in(module, "Tracking"), "log", within(log), "data", "step")
+    patches.plan(patching.class_in(module, "Tracking"), "log", patching.within(log), "data", "step")
     states = getattr(module, "RLInsightLogger", None)
     if states is not None:  # since 0.9; the workers of older versions report no states
-        patches.plan(states, "trace_state", with_stage(NAMES), "state_name")
+        patches.plan(states, "trace_state", patching.with_stage(NAMES), "state_name")
 
 
-def _agent_loops(module: ModuleType, patches: Patches) -> None:
+def _agent_loops(module: ModuleType, patches: patching.Patches) -> None:
     """`verl.experimental.agent_loop.agent_loop`: a worker generates its part of a batch."""
 
     def generated(output: Any, self: Any, batch: Any, *_: Any, **__: Any) -> None:
         if not batch.meta_info.get("validate"):
             mask = output.batch["response_mask"]  # what the model generated, on the CPU
             tokens, samples = int(mask.sum()), len(output)
-            count(NAMES, stage="rollout", own=_GENERATES, samples=samples, tokens=tokens)
+            span.count(NAMES, stage="rollout", own=_GENERATES, samples=samples, tokens=tokens)
 
     def score(self: Any, outputs: Any, *_: Any, **__: Any) -> Any:
         asks = self.reward_loop_worker_handles is not None and outputs[-1].reward_score is None
-        return calling(NAMES, "compute_score", "reward") if asks else None
+        return span.calling(NAMES, "compute_score", "reward") if asks else None
 
     worker = getattr(module, "AgentLoopWorker", None)
-    patches.plan_extra(worker, "generate_sequences", answered(generated), "batch")
-    patches.plan_extra(worker, "_compute_score", within(score), "outputs")
+    patches.plan_extra(worker, "generate_sequences", patching.answered(generated), "batch")
+    patches.plan_extra(worker, "_compute_score", patching.within(score), "outputs")
 
 
-def _tools(module: ModuleType, patches: Patches) -> None:
+def _tools(module: ModuleType, patches: patching.Patches) -> None:
     """`verl.experimental.agent_loop.tool_agent_loop`."""
 
     def tool(self: Any, tool_call: Any, tools_kwargs: Any, agent_data: Any) -> Any:
         tools = getattr(agent_data, "_active_tools", self.tools)
         # The model has made up the name, and the tool may not exist.
         known = tool_call.name in tools
-        return calling(NAMES, "tool_calls", tool_call.name) if known else None
+        return span.calling(NAMES, "tool_calls", tool_call.name) if known else None
 
     loop = getattr(module, "ToolAgentLoop", None)
-    patches.plan_extra(loop, "_call_tool", within(tool), "tool_call", "tools_kwargs", "agent_data")
+    patches.plan_extra(
+        loop, "_call_tool", patching.within(tool), "tool_call", "tools_kwargs", "agent_data"
+    )
 
 
-def _queue(module: ModuleType, patches: Patches) -> None:
+def _queue(module: ModuleType, patches: patching.Patches) -> None:
     """`verl.experimental.fully_async_policy.message_queue`, in the trainer's process."""
 
     def report(result: Any, *_: Any, **__: Any) -> None:
         if result is not None:  # the sample, and how many are left
-            record_value(NAMES, "queue_depth", result[1])
+            span.record_value(NAMES, "queue_depth", result[1])
 
     client = getattr(module, "MessageQueueClient", None)
-    patches.plan_extra(client, "get_sample", answered(report))
+    patches.plan_extra(client, "get_sample", patching.answered(report))
 
 
-def _assembly(module: ModuleType, patches: Patches) -> None:
+def _assembly(module: ModuleType, patches: patching.Patches) -> None:
     """`verl.experimental.fully_async_policy.detach_utils`: a batch is made from the queue.
 
     The trainer itself is a Ray actor, whose methods cannot be replaced; its version is in its log.
@@ -156,10 +142,10 @@ def _assembly(module: ModuleType, patches: Patches) -> None:
 
     def report(batch: Any, *_: Any, **__: Any) -> None:
         versions = [int(one) for one in batch.meta_info["trajectory_param_versions"]]
-        record_value(NAMES, "rollout_weight_version", min(versions, default=None))
-        count(NAMES, samples=len(versions))
+        span.record_value(NAMES, "rollout_weight_version", min(versions, default=None))
+        span.count(NAMES, samples=len(versions))
 
-    patches.plan_extra(module, "assemble_batch_from_rollout_samples", answered(report))
+    patches.plan_extra(module, "assemble_batch_from_rollout_samples", patching.answered(report))
 
 
 MODULES = {

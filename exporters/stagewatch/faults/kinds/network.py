@@ -16,14 +16,7 @@ from stagewatch.core.collector import NoOptions
 from stagewatch.core.config import duration, option
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.core.privileges.capabilities import held
-from stagewatch.faults.plan import (
-    CommandStep,
-    Kind,
-    Percent,
-    Plan,
-    Request,
-    percent,
-)
+from stagewatch.faults import plan
 from stagewatch.faults.tools import Commands, require, shown
 
 _NET_ADMIN = 12
@@ -44,7 +37,7 @@ _NO_NETEM = (
 
 
 @dataclass(frozen=True, slots=True)
-class Chain(CommandStep):
+class Chain(plan.CommandStep):
     """An iptables chain that drops packets before they reach a built-in one.
 
     It is removed by its name, so that nobody else's rules are touched.
@@ -102,7 +95,7 @@ class Chain(CommandStep):
 
 
 @dataclass(frozen=True, slots=True)
-class Netem(CommandStep):
+class Netem(plan.CommandStep):
     """Netem on a device for the packets to one peer; other packets go out as before.
 
     https://man7.org/linux/man-pages/man8/tc-netem.8.html
@@ -142,7 +135,7 @@ class Netem(CommandStep):
     def do(self, commands: Commands) -> None:
         refuse_other(self.device, root(commands, self.device))
         try:
-            CommandStep.do(self, commands)
+            plan.CommandStep.do(self, commands)
         except SourceError as error:
             if _UNKNOWN not in str(error):
                 raise
@@ -225,7 +218,7 @@ def _spare_own_connection(addresses: list[str], port: int) -> None:
         )
 
 
-def _chain(request: Request, tool: str, rules: list[tuple[str, ...]]) -> Chain:
+def _chain(request: plan.Request, tool: str, rules: list[tuple[str, ...]]) -> Chain:
     digest = hashlib.sha256(request.id.encode()).hexdigest()[:12]
     return Chain(
         tool=tool,
@@ -259,10 +252,10 @@ class DelayOptions:
     jitter: float | None = option(
         None, "standard deviation of the delay, normally distributed", parse=duration
     )
-    loss: Percent | None = option(None, "share of the packets to drop too", parse=percent)
+    loss: plan.Percent | None = option(None, "share of the packets to drop too", parse=plan.percent)
 
 
-def _delay(request: Request, options: DelayOptions) -> Plan:
+def _delay(request: plan.Request, options: DelayOptions) -> plan.Plan:
     addresses, port = _peer(request.target)
     if options.delay > 60:
         raise ConfigError(f"--delay {options.delay:g}s: must be at most 60s")
@@ -272,10 +265,10 @@ def _delay(request: Request, options: DelayOptions) -> Plan:
     if options.loss is not None:
         effect += ("loss", str(options.loss))
     _require_admin()
-    return Plan((_netem(addresses, port, effect),), f"packets to {_words(addresses, port)}")
+    return plan.Plan((_netem(addresses, port, effect),), f"packets to {_words(addresses, port)}")
 
 
-DELAY = Kind(
+DELAY = plan.Kind(
     name="network-delay",
     help="delay packets to a peer, and drop some of them (tc, netem)",
     target=_PEER,
@@ -288,10 +281,12 @@ DELAY = Kind(
 class LossOptions:
     """Options of `network-loss`."""
 
-    loss: Percent = option(Percent(0.1), "share of the packets to drop", parse=percent)
+    loss: plan.Percent = option(
+        plan.Percent(0.1), "share of the packets to drop", parse=plan.percent
+    )
 
 
-def _loss(request: Request, options: LossOptions) -> Plan:
+def _loss(request: plan.Request, options: LossOptions) -> plan.Plan:
     addresses, port = _peer(request.target)
     _require_admin()
     require("iptables")
@@ -308,14 +303,14 @@ def _loss(request: Request, options: LossOptions) -> Plan:
         ]
         if rules:
             steps.append(_chain(request, tool, rules))
-    return Plan(tuple(steps), f"packets from {_words(addresses, port)}")
+    return plan.Plan(tuple(steps), f"packets from {_words(addresses, port)}")
 
 
 def _words(addresses: list[str], port: int) -> str:
     return f"{', '.join(addresses)}, port {port or 'any'}"
 
 
-LOSS = Kind(
+LOSS = plan.Kind(
     name="network-loss",
     help="drop packets that arrive from a peer (iptables, statistic match)",
     target=_PEER,
@@ -324,7 +319,7 @@ LOSS = Kind(
 )
 
 
-def _dns(request: Request, _: NoOptions) -> Plan:
+def _dns(request: plan.Request, _: NoOptions) -> plan.Plan:
     name = request.target.rstrip(".")
     labels = name.split(".")
     if not name or len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
@@ -347,7 +342,7 @@ def _dns(request: Request, _: NoOptions) -> Plan:
     ]
     steps = tuple(_chain(request, tool, rules) for tool in ("iptables", "ip6tables"))
     note = "a local cache still gives the answers that it has: inject before the name is asked for"
-    return Plan(steps, f"answers of name servers for {name}", (note,))
+    return plan.Plan(steps, f"answers of name servers for {name}", (note,))
 
 
 def _hosts_names(file: Path) -> set[str]:
@@ -358,7 +353,7 @@ def _hosts_names(file: Path) -> set[str]:
     return {name for line in lines for name in line.partition("#")[0].split()[1:]}
 
 
-DNS = Kind(
+DNS = plan.Kind(
     name="dns",
     help="drop the answers of name servers for a name, so that it does not resolve here",
     target="the name, as metaserver.cluster.local",

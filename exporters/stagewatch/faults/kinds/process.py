@@ -8,15 +8,8 @@ from dataclasses import dataclass
 
 from stagewatch.core.collector import NoOptions
 from stagewatch.core.errors import StagewatchError
+from stagewatch.faults import processes
 from stagewatch.faults.plan import Kind, Plan, Request, Step
-from stagewatch.faults.processes import (
-    TARGET,
-    Gone,
-    Identity,
-    describe,
-    find_process,
-    refuse_vital,
-)
 from stagewatch.faults.tools import Commands
 
 _STOP_SECONDS = 5.0
@@ -46,7 +39,7 @@ class Stop(Step):
     def undo(self, commands: Commands) -> list[str]:
         try:
             self._identity.send(signal.SIGCONT)
-        except Gone as error:
+        except processes.Gone as error:
             return [f"{error}: nothing is left to continue"]
         return [f"kill -CONT {self.pid}"]
 
@@ -57,8 +50,8 @@ class Stop(Step):
         return "" if state in "TtD" else f"somebody has continued process {self.pid}"
 
     @property
-    def _identity(self) -> Identity:
-        return Identity(self.pid, self.start_ticks)
+    def _identity(self) -> processes.Identity:
+        return processes.Identity(self.pid, self.start_ticks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +68,26 @@ class Kill(Step):
         return []
 
     def do(self, commands: Commands) -> None:
-        Identity(self.pid, self.start_ticks).send(signal.SIGKILL)
+        processes.Identity(self.pid, self.start_ticks).send(signal.SIGKILL)
 
     def undo(self, commands: Commands) -> list[str]:
         return []
 
 
 def _stop(request: Request, _: NoOptions) -> Plan:
-    identity = find_process(request.target, request.record_dir)
-    refuse_vital(identity)
+    identity = processes.find_process(request.target, request.record_dir)
+    processes.refuse_vital(identity)
     if identity.state in ("T", "t"):
         raise StagewatchError(f"process {identity.pid} is stopped already, by somebody else")
-    return Plan((Stop(identity.pid, identity.start_ticks),), describe(identity))
+    return Plan((Stop(identity.pid, identity.start_ticks),), processes.describe(identity))
 
 
 def _kill(request: Request, _: NoOptions) -> Plan:
-    identity = find_process(request.target, request.record_dir)
-    refuse_vital(identity)
+    identity = processes.find_process(request.target, request.record_dir)
+    processes.refuse_vital(identity)
     return Plan(
         (Kill(identity.pid, identity.start_ticks),),
-        describe(identity),
+        processes.describe(identity),
         ("a killed process is not brought back: its launcher or Slurm may do so",),
     )
 
@@ -102,14 +95,14 @@ def _kill(request: Request, _: NoOptions) -> Plan:
 STOP = Kind(
     name="process-stop",
     help="stop a process, like a hang, and continue it afterwards (SIGSTOP, SIGCONT)",
-    target=TARGET,
+    target=processes.TARGET,
     plan=_stop,
     options=NoOptions,
 )
 KILL = Kind(
     name="process-kill",
     help="kill a process, like the OOM killer (SIGKILL)",
-    target=TARGET,
+    target=processes.TARGET,
     plan=_kill,
     options=NoOptions,
     lasts=False,

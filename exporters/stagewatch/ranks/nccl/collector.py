@@ -21,16 +21,7 @@ from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.mounts import memory_mounts, mount_id, pin
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank
-from stagewatch.ranks.nccl.inspector import (
-    Arrivals,
-    Measured,
-    Operations,
-    Report,
-    Teller,
-    means,
-    read_lines,
-    read_text,
-)
+from stagewatch.ranks.nccl import inspector
 from stagewatch.ranks.record_directory import open_inside
 from stagewatch.ranks.records import Life
 
@@ -101,7 +92,7 @@ class _Read:
     """How far a file of JSON was read, and whose collectives its next line is about."""
 
     end: int = 0
-    teller: Teller | None = None
+    teller: inspector.Teller | None = None
 
 
 class InspectorCollector(Collector):
@@ -109,14 +100,16 @@ class InspectorCollector(Collector):
 
     def __init__(self, directory: Path, ranks: RankDirectory) -> None:
         self._directory, self._ranks = directory, ranks
-        self._arrivals = Arrivals()
+        self._arrivals = inspector.Arrivals()
         self._read: dict[tuple[int, int], _Read] = {}
         """Of each file of JSON, by device and inode."""
         self._unreadable = 0
 
     def collect(self) -> Samples:
         ranks = [rank for rank in self._ranks.ranks() if rank.life is Life.ALIVE]
-        found: defaultdict[tuple[str, str, str], dict[Operations, Measured]] = defaultdict(dict)
+        found: defaultdict[tuple[str, str, str], dict[inspector.Operations, inspector.Measured]] = (
+            defaultdict(dict)
+        )
         lacks: Counter[str] = Counter()
         by_pid = {}
         seen: dict[tuple[int, int], _Read] = {}
@@ -132,7 +125,7 @@ class InspectorCollector(Collector):
             before = self._read.get(_place(status), _Read())
             read[status.st_uid] += min(max(0, status.st_size - before.end), MAX_BYTES)
             if gpu := _TEXT.fullmatch(name):
-                report = read_text(os.pread(fd, MAX_BYTES, 0).decode("utf-8", "replace"))
+                report = inspector.read_text(os.pread(fd, MAX_BYTES, 0).decode("utf-8", "replace"))
                 for rank in mine:
                     if gpu[1] in rank.gpu.replace("GPU-", "").split(","):
                         found[rank.key] |= report.measured
@@ -145,7 +138,7 @@ class InspectorCollector(Collector):
                     if one.pid in by_own_pid:
                         by_pid[one.pid] = by_own_pid[one.pid]
                         self._arrivals.add(one)
-                for number, what, measured in means(own):
+                for number, what, measured in inspector.means(own):
                     if number in by_pid:
                         found[by_pid[number].key][what] = measured
             else:
@@ -159,7 +152,7 @@ class InspectorCollector(Collector):
         out.add(UNREADABLE, self._unreadable)
         return out
 
-    def _new_lines(self, fd: int, seen: dict[tuple[int, int], _Read]) -> Report:
+    def _new_lines(self, fd: int, seen: dict[tuple[int, int], _Read]) -> inspector.Report:
         """What whole lines since the last look hold, the latest of them."""
         status = os.fstat(fd)
         before = self._read.get(_place(status), _Read())
@@ -169,9 +162,9 @@ class InspectorCollector(Collector):
         raw = os.pread(fd, MAX_BYTES, start)
         end = raw.rfind(b"\n") + 1
         if start > before.end:
-            report = read_lines(raw[raw.find(b"\n") + 1 : end])
+            report = inspector.read_lines(raw[raw.find(b"\n") + 1 : end])
         else:
-            report = read_lines(raw[:end], before.teller)
+            report = inspector.read_lines(raw[:end], before.teller)
         seen[_place(status)] = _Read(start + end, report.teller)
         return report
 
@@ -218,9 +211,9 @@ def _own_pid(rank: Rank) -> int:
 
 
 def _shown(
-    found: dict[tuple[str, str, str], dict[Operations, Measured]],
+    found: dict[tuple[str, str, str], dict[inspector.Operations, inspector.Measured]],
     lacks: Counter[str],
-    arrivals: Arrivals,
+    arrivals: inspector.Arrivals,
     ranks: Iterable[Rank],
 ) -> Samples:
     out = Samples()

@@ -8,18 +8,7 @@ from __future__ import annotations
 import re
 import sys
 
-from stagewatch.slurm.model import (
-    EndedJob,
-    NodeEvent,
-    Records,
-    joined,
-    moment,
-    number,
-    read_all,
-    required,
-    tasks_of,
-    text,
-)
+from stagewatch.slurm import model
 from stagewatch.slurm.notation import ENDED_STATES, job_state
 
 FIELD = "\x1f"
@@ -63,43 +52,45 @@ def event_arguments(ago: float) -> tuple[str, ...]:
     )
 
 
-def parse_jobs(output: bytes) -> Records[EndedJob]:
+def parse_jobs(output: bytes) -> model.Records[model.EndedJob]:
     """The ended runs that sacct prints; no output means that there were none."""
     lines = output.decode(errors="replace").split("\n")
-    return read_all((line for line in lines if line.strip()), _run)
+    return model.read_all((line for line in lines if line.strip()), _run)
 
 
-def _run(line: str) -> EndedJob | None:
+def _run(line: str) -> model.EndedJob | None:
     """Read one run; `None` if it has not ended."""
     raw, shown, state, code, submit, eligible, start, end, partition, tres = line.split(FIELD)
     ended = job_state(state)
-    submitted, ended_at = moment(submit), moment(end)
+    submitted, ended_at = model.moment(submit), model.moment(end)
     if submitted is None or ended_at is None or ended not in (*ENDED_STATES, "REQUEUED"):
         return None
-    return EndedJob(
-        job_id=required(number(raw)),
-        tasks=tasks_of(shown.partition("_[")[2].rstrip("]")),
+    return model.EndedJob(
+        job_id=model.required(model.number(raw)),
+        tasks=model.tasks_of(shown.partition("_[")[2].rstrip("]")),
         state=sys.intern(ended),
-        exit_code=number(code.partition(":")[0]) or 0,
-        partition=sys.intern(text(partition).partition(",")[0]),
+        exit_code=model.number(code.partition(":")[0]) or 0,
+        partition=sys.intern(model.text(partition).partition(",")[0]),
         submit=submitted,
-        eligible=moment(eligible),
-        start=moment(start) if tres else None,
+        eligible=model.moment(eligible),
+        start=model.moment(start) if tres else None,
         end=ended_at,
     )
 
 
-def parse_events(output: bytes) -> Records[NodeEvent]:
+def parse_events(output: bytes) -> model.Records[model.NodeEvent]:
     """The events that sacctmgr prints; the reason comes last, since it is free text."""
-    return read_all(joined(output, _begins), _event)
+    return model.read_all(model.joined(output, _begins), _event)
 
 
-def _event(record: str) -> NodeEvent | None:
+def _event(record: str) -> model.NodeEvent | None:
     """Read one event; `None` for an event of the whole cluster, which has no node."""
     name, start, end, state, reason = record.split("|", 4)
-    begun = required(moment(start))
+    begun = model.required(model.moment(start))
     return (
-        NodeEvent(name, state, begun, moment(end), text(" ".join(reason.split()))) if name else None
+        model.NodeEvent(name, state, begun, model.moment(end), model.text(" ".join(reason.split())))
+        if name
+        else None
     )
 
 

@@ -23,18 +23,9 @@ from typing import TypeVar
 
 from stagewatch.core.commands import CommandRunner, NoAnswer
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.slurm import model
+from stagewatch.slurm import model, notation
 from stagewatch.slurm.model import Records, joined, moment, names, number, required
 from stagewatch.slurm.model import text as value
-from stagewatch.slurm.notation import (
-    GpuCounts,
-    gpus_of_request,
-    gpus_of_tres,
-    job_state,
-    node_gpus,
-    node_state,
-    pending_reason,
-)
 from stagewatch.slurm.transport import accounting, diagnostics
 
 _FORMATTING = frozenset({
@@ -205,7 +196,7 @@ def parse_queue(
 
 
 def _job(record: Mapping[str, str], tasks: int) -> model.Job:
-    state = job_state(record["State"])
+    state = notation.job_state(record["State"])
     job_id = required(number(record["JobID"]))
     array = number(record["ArrayJobID"]) or None
     return model.Job(
@@ -213,7 +204,7 @@ def _job(record: Mapping[str, str], tasks: int) -> model.Job:
         array_job_id=array if array != job_id else None,
         tasks=tasks,
         state=sys.intern(state),
-        reason=pending_reason(value(record["Reason"])) if state == "PENDING" else "",
+        reason=notation.pending_reason(value(record["Reason"])) if state == "PENDING" else "",
         partitions=names(record["Partition"]),
         user=sys.intern(value(record["UserName"])),
         account=sys.intern(value(record["Account"])),
@@ -224,14 +215,14 @@ def _job(record: Mapping[str, str], tasks: int) -> model.Job:
         start=moment(record["StartTime"]),
         end=moment(record["EndTime"]),
         restarts=number(record["RestartCnt"]) or 0,
-        gpus_per_node=gpus_of_request(value(record["tres-per-node"]), "", "", "", 1, 1, 1),
+        gpus_per_node=notation.gpus_of_request(value(record["tres-per-node"]), "", "", "", 1, 1, 1),
         preempted=moment(record["PreemptTime"]),
     )
 
 
-def _job_gpus(record: Mapping[str, str]) -> GpuCounts:
+def _job_gpus(record: Mapping[str, str]) -> notation.GpuCounts:
     """Those that the job has by its TRES, else those that it asks for."""
-    gpus = gpus_of_tres(value(record["tres-alloc"]))
+    gpus = notation.gpus_of_tres(value(record["tres-alloc"]))
     if gpus is not None:
         return gpus
     node, job, socket, task = (
@@ -240,7 +231,7 @@ def _job_gpus(record: Mapping[str, str]) -> GpuCounts:
     nodes, sockets, tasks = (
         number(record[count]) or 1 for count in ("NumNodes", "Sockets", "NumTasks")
     )
-    return gpus_of_request(node, job, socket, task, nodes, sockets, tasks)
+    return notation.gpus_of_request(node, job, socket, task, nodes, sockets, tasks)
 
 
 def records(output: bytes) -> Iterator[tuple[bytes, int]]:
@@ -339,14 +330,14 @@ def _node(line: str) -> model.Node:
         text = f"{text[: signature.start()]} {_FREE_TEXT.split(text[signature.end() :])[0]}"
     else:
         text = _FREE_TEXT.split(text)[0]
-    state, flags = node_state(pairs["State"])
+    state, flags = notation.node_state(pairs["State"])
     name = pairs["NodeName"]
     return model.Node(
         name=sys.intern(name),
         state=sys.intern(state),
         flags=flags,
         partitions=names(pairs.get("Partitions", "")),
-        gpus=node_gpus(value(pairs.get("Gres", "")), value(pairs.get("GresUsed", ""))),
+        gpus=notation.node_gpus(value(pairs.get("Gres", "")), value(pairs.get("GresUsed", ""))),
         address=value(pairs.get("NodeAddr", "")) or name,
         reason=value(" ".join(text.split())),
         reason_user=value(signature[1]) if signature else "",
