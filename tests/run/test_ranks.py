@@ -81,17 +81,10 @@ class Watched:
         return lambda: self.story().endswith(text)
 
 
-class Unguarded(OpenFiles):
-    """Needs no child, which would be one of the command's: here that is the test itself."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 @pytest.fixture(autouse=True)
-def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process of the command is one that reads the files of the others."""
-    monkeypatch.setattr(bare, "GuardedFiles", Unguarded)
+def no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this process stands for the command, its children do, and a reader of files would."""
+    monkeypatch.setattr(bare, "GuardedFiles", OpenFiles)
 
 
 @pytest.fixture
