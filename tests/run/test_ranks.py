@@ -17,7 +17,8 @@ from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.ranks.records import Life
-from stagewatch.run import endings, ranks, stillness
+from stagewatch.run import bare, endings, ranks, stillness
+from tests.fakes.open_files import OpenFiles
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -78,6 +79,12 @@ class Watched:
     def ends(self, text: str) -> Callable[[], bool]:
         """Whether the story ends like this."""
         return lambda: self.story().endswith(text)
+
+
+@pytest.fixture(autouse=True)
+def no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this process stands for the command, its children do, and a reader of files would."""
+    monkeypatch.setattr(bare, "GuardedFiles", OpenFiles)
 
 
 @pytest.fixture

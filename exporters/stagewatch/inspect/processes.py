@@ -145,12 +145,12 @@ def lines(
     proc: Procfs,
     files: Files,
     taker: StackTaker,
-    names: Mapping[int, str] = MappingProxyType({}),
+    names: Mapping[tuple[int, int], str] = MappingProxyType({}),
 ) -> list[str]:
     """A line for each process: state, kernel function that it sleeps in, command, place in the
     code.
 
-    `names`: the names of ranks by pid."""
+    `names`: the names of ranks by pid and start."""
     shown = sorted(pids)[:MAX_SHOWN]
     stats = proc.stats(shown)
     living = [pid for pid, stat in stats.items() if stat.state not in "ZX"]
@@ -164,7 +164,7 @@ def lines(
         status = proc.exit_status(pid) if gone else None
         rows.append(
             (
-                f"{pid}, {names[pid]}" if pid in names else str(pid),
+                ", ".join([str(pid), *filter(None, [names.get((pid, stat.start_ticks))])]),
                 ended(status) if gone else _STATES.get(stat.state, stat.state),
                 "-" if gone else short_channel(proc.wait_channel(pid, pid)) or "-",
                 printable(words or stat.command, MAX_COMMAND),

@@ -80,8 +80,8 @@ class BareRanks:
         self._ranks: list[Rank] = []
         self._held: dict[RankKey, tuple[int, float]] = {}
         """The process of each rank, and when it was last alive, in ticks since the boot."""
-        self.names: dict[int, str] = {}
-        """Names such as `rank 3` by pid, also of ranks that have ended."""
+        self.names: dict[tuple[int, int], str] = {}
+        """`rank 3`, by pid and start in ticks since the boot; also of those that have ended."""
         families = ProcessFamilies(self._heads, proc, clock=clock)
         self._io = FamilyIo(families, self._files, clock=clock)
         self._sockets = RankSockets(families, proc.root, self._files, clock=clock)
@@ -100,11 +100,10 @@ class BareRanks:
         now, ranks = time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_SECOND, []
         for rank in self._scan.ranks(recorded):
             pid, lived = self._held.get(rank.key, (rank.pid, 0.0))
-            if (
-                rank.pid == pid or (rank.start_ticks or 0) > lived
-            ):  # not a child that outlives its rank
+            began = rank.start_ticks or 0
+            if rank.pid == pid or began > lived:  # not a child that outlives its rank
                 self._held[rank.key] = rank.pid, now
-                self.names[rank.pid] = f"rank {rank.rank}"
+                self.names[rank.pid, began] = f"rank {rank.rank}"
                 ranks.append(rank)
         self._ranks = ranks
         if len(ranks) < 2:

@@ -20,6 +20,8 @@ from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks.records import Failure, Life, RankRecord
 from stagewatch.run.endings import Ending
 
+Names = Mapping[tuple[int, int], str]
+"""Of ranks, by pid and start in ticks since the boot."""
 ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 FATAL = {
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE),
@@ -101,26 +103,26 @@ def of_helpers(
     until: float,
     *,
     apart: bool,
-    names: Mapping[int, str] = MappingProxyType({}),
+    names: Names = MappingProxyType({}),
 ) -> Iterable[Cause]:
     """The causes of processes that a fatal signal ended shortly before `until`.
 
-    `apart`: they are known to be no ranks; `names`: the names of ranks without a record, by pid."""
+    `apart`: they are known to be no ranks; `names`: the names of ranks without a record."""
     for ending in endings:
         if ending.signal in FATAL and until - ECHO_SECONDS <= ending.time:
-            no_rank = ", which is no rank," * (apart and ending.pid not in names)
+            bare = (ending.pid, ending.start_ticks) in names
             yield Cause(
                 Kind.HELPER,
                 ending.time,
-                f"{process_name(ending, names)}{no_rank}",
+                f"{process_name(ending, names)}{', which is no rank,' * (apart and not bare)}",
                 ended(ending.status),
                 *_death(ending.signal),
             )
 
 
-def process_name(ending: Ending, names: Mapping[int, str]) -> str:
+def process_name(ending: Ending, names: Names) -> str:
     """`rank 1 (pid 4711)`, by the names of ranks without a record, or `process 4711 (python)`."""
-    name = names.get(ending.pid)
+    name = names.get((ending.pid, ending.start_ticks))
     return f"{name} (pid {ending.pid})" if name else f"process {ending.pid} ({ending.command})"
 
 

@@ -341,6 +341,7 @@ class Ranks:
         log = Kmsg(self._kernel_log)
         bare = self._bare.names
         names = {one.pid: causes.process_name(one, bare) for one in self._endings.seen()}
+        names |= {pid: f"{name} (pid {pid})" for (pid, _), name in bare.items()}
         names |= {
             one.pid: f"{causes.rank_name(one)} (pid {one.pid})" for one in self._last.values()
         }
