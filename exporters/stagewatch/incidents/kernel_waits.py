@@ -14,11 +14,11 @@ from functools import partial
 from types import MappingProxyType
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.judgement.facts import ANYBODY, KernelWait
+from stagewatch.judgement.facts import ABANDONED, ANYBODY, KernelWait
 from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.servers import Gone, Repeated
 from stagewatch.ranks.waits.ends import waits_of
-from stagewatch.ranks.waits.model import Kind, Mode, State, Wait, Waiting
+from stagewatch.ranks.waits.model import Kind, Mode, Process, State, Wait, Waiting
 from stagewatch.ranks.waits.naming import called
 
 MAX_WAITS = 16
@@ -250,7 +250,15 @@ class _Job:
         elif process.state is State.WAITING:  # a server that has not answered
             yield KernelWait(how or "an answer that it owes")
         elif process.state in _STUCK:
-            yield KernelWait(how or _in(process.state))
+            yield KernelWait(how or self._in(process))
+
+    def _in(self, process: Process) -> str:
+        """How a process that cannot go on by itself waits."""
+        if process.state is State.STORAGE:
+            return _IN[Kind.STORAGE]
+        mine = (one for one in self._waiting.of(process.pid) if one.thread == process.thread)
+        alone = any(wait.kind in _OUT and not wait.writes for wait in mine)
+        return ABANDONED if alone else _IN[Kind.OWN]
 
     def _waits_for_anybody(self, pid: int) -> bool:
         """Whether a process waits for requests, and has no client."""
@@ -291,10 +299,6 @@ def _counts(waiting: Waiting, wait: Wait) -> bool:
 def _unclear(wait: Wait) -> bool:
     """Whether the wait does not show whom the process waits for."""
     return wait.unseen or wait.idle or wait.kind in (Kind.DEVICE, Kind.OTHER)
-
-
-def _in(state: State) -> str:
-    return _IN[Kind.STORAGE if state is State.STORAGE else Kind.OWN]
 
 
 def _how(wait: Wait) -> str:

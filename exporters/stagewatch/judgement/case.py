@@ -138,6 +138,11 @@ class Case:
         return 0 < (world or group) <= len(numbers)
 
     @property
+    def lacks_unknown(self) -> bool:
+        """Whether its world has ranks that have never been seen."""
+        return self._world_size > 0 and not self.sees_all
+
+    @property
     def bare(self) -> bool:
         """Whether ranks live and none of them keeps a record."""
         return bool(self.live) and all(rank.record is RecordState.NONE for rank in self.live)
@@ -298,8 +303,10 @@ class Case:
         )
         if not (self.awaits_role or held_up_by_none):
             return False
+        charged = {id(charge.rank) for charge in self.charges}  # these may wait for another role
         return all(
             at in self.waiting
+            or id(rank) in charged
             or (rank.stage in OUTSIDE and not rank.inside and at not in self.late and self.staged)
             for at, rank in enumerate(self.live)
         )
@@ -331,7 +338,7 @@ class Case:
         seen = [wait for rank in self.live for wait in rank.kernel_waits]
         serves = not seen or any(wait.process == ANYBODY for wait in seen)
         wrong = self.bare and bool(self.charges or self.firm_outside)
-        wrong |= not serves and any(rank.awaits_peers for rank in self.live)
+        wrong |= not serves and any(rank.awaits_ranks for rank in self.live)
         wrong |= self.lacks_somebody
         return not wrong and all(rank.shows_only_activity for rank in self.live)
 

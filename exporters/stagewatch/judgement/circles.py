@@ -68,7 +68,7 @@ def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> st
                 waiters[role, number, "edge"] |= ranks
                 for target in _targets(role, edge, case, beside):
                     waiters[target].add((role, number, "edge"))
-        began = any(rank.awaits_peers for rank in case.live)
+        began = any(rank.awaits_ranks for rank in case.live)
         for rank in case.live:
             works = began if rank.stage is None else rank.stage not in OUTSIDE
             for wait in () if rank.inside else rank.kernel_waits:

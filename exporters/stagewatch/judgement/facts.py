@@ -25,6 +25,8 @@ _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
 NO_STACK = Stack()
 ANYBODY = "whoever asks"
 """The name of what a server without clients waits for."""
+ABANDONED = "a read of a pipe or a socket that no other process holds"
+"""How a rank waits for a thread of its own, or for a process that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,13 @@ class RankFacts:
         return self.device is Device.SPINS or self.stack.whom in calls
 
     @property
+    def awaits_ranks(self) -> bool:
+        """Whether it waits for peers, as above, or the kernel shows that it waits directly for a
+        rank, with no process in between."""
+        direct = any(wait.rank is not None and not wait.through for wait in self.kernel_waits)
+        return direct or self.awaits_peers
+
+    @property
     def stands_alone(self) -> bool:
         """Whether it cannot go on by itself and waits for nobody.
 
@@ -193,6 +202,11 @@ class RankFacts:
                 wait.waits_for_nobody and wait.how for wait in waits
             )
         return bool(waits) and self.stack.still and whom == Whom.OWN
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the process that it waits for may have ended."""
+        return any(wait.how == ABANDONED for wait in self.kernel_waits)
 
     @property
     def is_answered(self) -> bool:

@@ -70,9 +70,12 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
     live, complete = case.live, _world_is_complete(case.live)
     if case.gone and live and not complete:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
-    # Without records, a rank that others wait for may itself wait for absent ranks, unless the
-    # kernel shows that it waits for nobody.
-    seen = found and not (case.bare and not any(live[place].stands_alone for place in found))
+    # A rank that others wait for may itself wait for absent ranks; without records this holds
+    # unless the kernel shows that it waits for nobody.
+    seen = any(
+        not live[place].is_abandoned and (not case.bare or live[place].stands_alone)
+        for place in found
+    )
     if not seen and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
     found = found or _by_wait(live, graph, others)

@@ -179,13 +179,16 @@ class _Job:
 
     def _awaits_stuck(self, case: Case) -> bool:
         """Whether the kernel shows that ranks wait, directly or through others, for a rank that
-        cannot go on by itself."""
+        cannot go on by itself, or for a process that has ended."""
         live = {
             (role, rank.rank): rank for role, other in self.cases.items() for rank in other.live
         }
         seen, todo = set[tuple[str, int | None]](), list(case.live)
         while todo:
-            awaited = {(wait.role, wait.rank) for wait in todo.pop().kernel_waits} - seen
+            waits = todo.pop().kernel_waits
+            if any(wait.has_ended for wait in waits):
+                return True
+            awaited = {(wait.role, wait.rank) for wait in waits} - seen
             seen |= awaited
             here = [live[one] for one in awaited if one in live]
             if any(rank.stands_alone for rank in here):
@@ -329,7 +332,8 @@ class _Job:
         lasts = case.unnamed == "missing" and case.sees_all and len(case.absent_long) > 1
         lasts = lasts and all(call.op == "unknown" for call in rank.inside.values())
         held_up_by_none = not case.charges and (case.unnamed == "group_only" or lasts)
-        if held_up_by_none and not (case.gone or self._kernel_unheard(role)):
+        hides = case.gone or case.lacks_unknown or self._kernel_unheard(role)
+        if held_up_by_none and not hides:
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
     def _blame_server(self, shared: Mapping[str, Beside]) -> bool:
@@ -532,7 +536,7 @@ class _Job:
         stages.
 
         It is the only role that stands as a whole in a stage or makes marks without steps; without
-        such a role, the roles that left.  Empty if another role may be at fault."""
+        such a role, the ranks that left.  Empty if another role may be at fault."""
         live = {role: case for role, case in self.cases.items() if case.live}
         silence, stuck = self._silence(), self.stuck
         chosen = {
@@ -542,16 +546,16 @@ class _Job:
         others = [role for role in live if role not in chosen]
         if len(chosen) > 1 or self._doubtful(live) or not all(map(self._only_waits, others)):
             return {}
-        absent = {role: case for role, case in self.cases.items() if not case.live}
+        absent = {role: case for role, case in self.cases.items() if case.left or not case.live}
         for role, evidence in chosen.items():
             charges = tuple(Charge(rank, evidence) for rank in live[role].live)
             return {role: charges} if others and not absent else {}
-        return _roles_that_left(absent, silence + LEFT_BEFORE_SECONDS)
+        return _charge_departed(absent, silence + LEFT_BEFORE_SECONDS)
 
     def _doubtful(self, live: Mapping[str, Case]) -> bool:
-        """Whether no role is stalled, one was stalled only lately, or ranks are absent."""
+        """Whether no role is stalled, one was stalled only lately, or ranks are dead or unseen."""
         early = any(self.stuck[role] and self._late(role) < EARLY_SECONDS for role in live)
-        lost = any(case.unseen or case.gone or case.left for case in live.values())
+        lost = any(case.unseen or case.gone for case in live.values())
         return early or lost or not any(self.stuck.values())
 
     def _only_waits(self, role: str) -> bool:
@@ -626,9 +630,14 @@ def _whoever_left(case: Case, *, missed: bool) -> Case:
     return replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
 
 
-def _roles_that_left(absent: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
-    """The charges against roles that left as a whole, at most `seconds` ago."""
-    if any(case.charges or case.gone or not case.sees_all for case in absent.values()):
+def _charge_departed(absent: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
+    """The charges against ranks that left at most `seconds` ago.
+
+    Each role has left as a whole, or its live ranks wait for those that left."""
+    if any(
+        case.charges or case.gone or not case.sees_all or (case.live and not case.awaits_absent)
+        for case in absent.values()
+    ):
         return {}
     return {
         role: tuple(Charge(rank, "missing") for rank in left)

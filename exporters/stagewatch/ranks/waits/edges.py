@@ -77,7 +77,7 @@ class Edges:
         call = thread.call
         if call is None:
             if thread.state != "D":
-                return _wait(pid, thread, OtherEnd(Kind.OTHER, "something", own=True))
+                return _wait(pid, thread, OtherEnd(Kind.OWN, "something", own=True))
             end = storage.other_end(self._proc, pid, "", "a page fault", thread.channel)
             return _wait(pid, thread, end)
         try:
@@ -258,7 +258,7 @@ def _wait(pid: int, thread: Thread, end: OtherEnd) -> Wait:
     return Wait(
         pid=pid,
         thread=thread.task,
-        kind=Kind.OWN if end.own and end.kind is not Kind.DEVICE else end.kind,
+        kind=end.kind,
         call=thread.call.name if thread.call else "",
         seconds_at_least=0.0,
         mode=Mode.ANYBODY if end.listens else Mode.ALL if held_by_all else Mode.ANY,

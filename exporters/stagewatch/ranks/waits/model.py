@@ -59,7 +59,7 @@ class Kind(str, Enum):
     FUTEX = "futex"
     """A lock, a semaphore or a condition in memory that processes share."""
     OWN = "own"
-    """An object that only the process itself holds: a lock of its threads, its own pipe."""
+    """A lock or an event of the process's own threads."""
     CHILD = "child"
     """The end of a child."""
     LOCK = "lock"
