@@ -110,8 +110,7 @@ class RankFacts:
     first_failure_age_seconds: float | None
     record: RecordState = RecordState.KEPT
     inside: Mapping[str, Inside] = field(default_factory=dict)
-    """The calls that it is inside of, by process group; sends and receives are in
-    `POINT_TO_POINT`."""
+    """The calls that it is inside of, by group; sends and receives are in `POINT_TO_POINT`."""
     calls: Mapping[str, float] = field(default_factory=dict)
     """Duration of the oldest call in flight in seconds, by the name of the tool, environment or
     reward function."""
