@@ -45,18 +45,17 @@ dashboard = draw.board(
             draw.stat(
                 "Tokens per second", "Generated.", "sum(engine:tokens_generated:rate1m{NODE})"
             ),
-            draw.stat(
+            draw.count(
                 "Silent",
                 "Replicas that have held requests for two minutes without a sign of work.",
-                "count(engine:silent:seconds{NODE} > 120) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "engine:silent:seconds{NODE} > 120",
             ),
-            draw.stat(
+            draw.count(
                 "Short of memory",
                 "Replicas with a full KV cache and requests that wait.",
-                "count(engine:kv_cache_used:ratio{NODE} > 0.95"
-                " and engine:requests_waiting:count{NODE} > 0) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "engine:kv_cache_used:ratio{NODE} > 0.95"
+                " and engine:requests_waiting:count{NODE} > 0",
+                draw.AMBER,
             ),
         ),
         draw.section(

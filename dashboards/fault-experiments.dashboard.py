@@ -19,11 +19,11 @@ dashboard = draw.board(
     sections=[
         draw.section(
             "Now",
-            draw.stat(
+            draw.count(
                 "Open faults",
                 "Markers that are open now.",
-                "count(count by (id) (fault_injection_active{CLUSTER})) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "count by (id) (fault_injection_active{CLUSTER})",
+                draw.AMBER,
             ),
             draw.stat(
                 "Longest open",
@@ -106,7 +106,7 @@ dashboard = draw.board(
                 "Steps per minute",
                 "How fast each job's slowest rank advances.",
                 draw.worst(
-                    "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
+                    "min by (job_id, role) (deriv(rl_rank_step{NODE}[RATE])) * 60",
                     least=True,
                 ),
                 minimum=None,

@@ -40,28 +40,24 @@ dashboard = draw.board(
                 "max(gpu_memory_temperature_celsius{GPU})",
                 thresholds=MEMORY_HOT,
             ),
-            draw.stat(
+            draw.count(
                 "Slowed down",
                 "GPUs that heat or a power brake slows down now.",
-                "count(count by (cluster, node, gpu) (gpu_throttle_active{GPU,"
-                ' reason=~"hw_.*|sw_thermal"} == 1)) or vector(0)',
-                thresholds=draw.ANY_IS_BAD,
+                "count by (cluster, node, gpu) (gpu_throttle_active{GPU,"
+                ' reason=~"hw_.*|sw_thermal"} == 1)',
             ),
-            draw.stat(
+            draw.count(
                 "With serious XIDs",
                 "GPUs with an XID in the last day that takes a node out of service.",
-                "count(count by (cluster, node, pci_bus_id) (time()"
-                ' - gpu_xid_last_timestamp_seconds{NODE, severity="critical"} < 86400))'
-                " or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "count by (cluster, node, pci_bus_id) (time()"
+                ' - gpu_xid_last_timestamp_seconds{NODE, severity="critical"} < 86400)',
             ),
-            draw.stat(
+            draw.count(
                 "To reset or replace",
                 "GPUs with a row remap that is pending or failed, or for which the driver asks for "
                 "a recovery action.",
-                "count(gpu_remap_pending{GPU} == 1 or gpu_remap_failed{GPU} == 1"
-                " or gpu_recovery_action{GPU} > 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "gpu_remap_pending{GPU} == 1 or gpu_remap_failed{GPU} == 1"
+                " or gpu_recovery_action{GPU} > 0",
             ),
             draw.table(
                 "Worst GPUs",

@@ -33,11 +33,10 @@ dashboard = draw.board(
                 "Ranks whose process lives.",
                 "sum(rl_rank_up{JOB})",
             ),
-            draw.stat(
+            draw.count(
                 "Ranks gone",
                 "Ranks that ended without closing their record.",
-                "count(rl_rank_up{JOB} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "rl_rank_up{JOB} == 0",
             ),
             draw.stat(
                 "Step",
@@ -58,11 +57,10 @@ dashboard = draw.board(
                 "max(rl_rank_progress_age_seconds{JOB})",
                 thresholds=draw.steps((10, draw.AMBER), (60, draw.RED)),
             ),
-            draw.stat(
+            draw.count(
                 "Firing alerts",
                 "Alerts about this job.",
-                'count(ALERTS{JOB, alertstate="firing", notify=""}) or vector(0)',
-                thresholds=draw.ANY_IS_BAD,
+                'ALERTS{JOB, alertstate="firing", notify=""}',
             ),
             draw.table(
                 "Verdict",

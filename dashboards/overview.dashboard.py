@@ -32,48 +32,43 @@ dashboard = draw.board(
     sections=[
         draw.section(
             "Now",
-            draw.stat(
+            draw.count(
                 "Critical alerts",
                 "Alerts to act on at once.",
-                f"count({FIRING[:-1]}, severity='critical'}}) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                f"{FIRING[:-1]}, severity='critical'}}",
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Warnings",
                 "Alerts for the next working hour.",
-                f"count({FIRING[:-1]}, severity='warning'}}) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                f"{FIRING[:-1]}, severity='warning'}}",
+                draw.AMBER,
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Stalled jobs",
                 "Jobs of which every live rank has been without progress for longer than its stage "
                 "may take.",
-                "count(count by (cluster, job_id) (job:rl_stall:active{CLUSTER})) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "count by (cluster, job_id) (job:rl_stall:active{CLUSTER})",
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Silent nodes",
                 "Node agents that do not answer Prometheus.",
-                'count(up{NODE, job="stagewatch"} == 0) or vector(0)',
-                thresholds=draw.ANY_IS_BAD,
+                'up{NODE, job="stagewatch"} == 0',
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Nodes out of service",
                 "Nodes that Slurm gives no jobs to: drained, down or failing.",
-                "count(count by (cluster, node) (slurm_node_unavailable_info{CLUSTER}))"
-                " or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "count by (cluster, node) (slurm_node_unavailable_info{CLUSTER})",
+                draw.AMBER,
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "GPUs lost",
                 "GPUs that the driver has lost.",
-                "count(gpu_up{NODE} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "gpu_up{NODE} == 0",
                 width=3,
             ),
             draw.stat(
@@ -83,11 +78,11 @@ dashboard = draw.board(
                 thresholds=draw.steps((1800, draw.AMBER), (86400, draw.RED)),
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Open faults",
                 "Faults that are being injected on purpose now.",
-                "count(count by (id) (fault_injection_active{CLUSTER})) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "count by (id) (fault_injection_active{CLUSTER})",
+                draw.AMBER,
                 width=3,
             ),
         ),

@@ -50,13 +50,12 @@ dashboard = draw.board(
                 " / sum(slurm_cluster_gpus{CLUSTER})",
                 unit="percentunit",
             ),
-            draw.stat(
+            draw.count(
                 "Nodes out of service",
                 "Nodes of the whole cluster that are drained, down or failing, each once however "
                 "many partitions it is in.",
-                "count(group by (cluster, node) (slurm_node_unavailable_info{CLUSTER}))"
-                " or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "group by (cluster, node) (slurm_node_unavailable_info{CLUSTER})",
+                draw.AMBER,
             ),
             draw.stat(
                 "Controller",

@@ -111,10 +111,8 @@ dashboard = draw.board(
             draw.timeseries(
                 "Mean duration",
                 "Of the stages completed in each interval.",
-                "sum by (role, stage)"
-                " (rate(rl_stage_duration_seconds_sum{JOB}[$__rate_interval]))"
-                " / sum by (role, stage)"
-                " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
+                "sum by (role, stage) (rate(rl_stage_duration_seconds_sum{JOB}[RATE]))"
+                " / sum by (role, stage) (rate(rl_stage_duration_seconds_count{JOB}[RATE]))",
                 unit="s",
                 log=True,
             ),
@@ -131,7 +129,7 @@ dashboard = draw.board(
             draw.heatmap(
                 "Spread of durations",
                 "Completed stages by duration; a second band is a straggler.",
-                "sum by (le) (increase(rl_stage_duration_seconds_bucket{JOB}[$__rate_interval]))",
+                "sum by (le) (increase(rl_stage_duration_seconds_bucket{JOB}[RATE]))",
             ),
             draw.timeseries(
                 "Gap between progress marks, 99th percentile",
@@ -161,8 +159,7 @@ dashboard = draw.board(
                 "Failures",
                 "Exceptions that left a stage, per second.",
                 draw.worst(
-                    "sum by (role, stage, error)"
-                    " (rate(rl_stage_failures_total{JOB}[$__rate_interval]))"
+                    "sum by (role, stage, error) (rate(rl_stage_failures_total{JOB}[RATE]))"
                 ),
                 unit="cps",
             ),

@@ -24,11 +24,10 @@ dashboard = draw.board(
     sections=[
         draw.section(
             "Now",
-            draw.stat(
+            draw.count(
                 "Canaries that fail",
                 "Mounts on which the last canary failed or hangs.",
-                "count(io_canary_success{NODE} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "io_canary_success{NODE} == 0",
             ),
             draw.stat(
                 "Slowest sync",
@@ -43,11 +42,10 @@ dashboard = draw.board(
                 unit="percentunit",
                 thresholds=draw.steps((0.9, draw.AMBER), (0.97, draw.RED)),
             ),
-            draw.stat(
+            draw.count(
                 "Silent NFS servers",
                 "Servers of which the kernel says that they do not respond.",
-                "count(nfs_server_not_responding{NODE} == 1) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "nfs_server_not_responding{NODE} == 1",
             ),
             draw.stat(
                 "Blocked tasks",
@@ -59,8 +57,7 @@ dashboard = draw.board(
             draw.stat(
                 "I/O pressure",
                 "The worst node's share of time in which all tasks stood still for I/O.",
-                "max(rate(io_pressure_seconds_total"
-                '{NODE, resource="io", kind="full"}[$__rate_interval]))',
+                'max(rate(io_pressure_seconds_total{NODE, resource="io", kind="full"}[RATE]))',
                 unit="percentunit",
                 thresholds=draw.steps((0.1, draw.AMBER), (0.5, draw.RED)),
             ),

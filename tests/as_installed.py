@@ -214,9 +214,7 @@ def start(
         container=installation.container,
     )
     agent.process = children.start(
-        [*around, *command],
-        log=agent.log,
-        environ=_environ() | installation.environ | environ,
+        [*around, *command], log=agent.log, environ=_environ() | installation.environ | environ
     )
     wait_for(agent.healthy, "the agent answers")
 

@@ -25,16 +25,7 @@ import pytest
 from stagewatch.core.privileges import capabilities
 from stagewatch.core.processes import Children
 from stagewatch.ranks.servers import LOOK_SECONDS
-from tests.as_installed import (
-    INSTALLATIONS,
-    Installation,
-    as_user,
-    hold_socket,
-    need_users,
-    start,
-    status,
-    systemd,
-)
+from tests import as_installed
 from tests.incidents.test_libraries import dump, entry
 from tests.nccl.made import made
 from tests.node_agent import NodeAgent, Series
@@ -176,7 +167,7 @@ MOVING = {
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
     """A directory that any user may write to, three ranks, and root's agent."""
-    need_users()
+    as_installed.need_users()
     number = os.getpid()
     jobs = (f"recorded-{number}", str(number + 7_000_000), f"hangs-{number}")
     with (
@@ -204,7 +195,9 @@ def node() -> Iterator[Node]:
               "DUMP": json.dumps(dump(entry(812, "started")))}),
         ):  # fmt: skip
             children.start(
-                as_user(directory / f"rank-{uid}", uid, sys.executable, "-c", code, *given),
+                as_installed.as_user(
+                    directory / f"rank-{uid}", uid, sys.executable, "-c", code, *given
+                ),
                 environ=clean_environ({"HOME": "/", **more}),
                 log=directory / "ranks.log",
             )
@@ -228,7 +221,7 @@ def arguments(directory: Path) -> list[str]:
 class Installed:
     """An agent as installed."""
 
-    how: Installation
+    how: as_installed.Installation
     agent: NodeAgent
 
     children: Children
@@ -267,11 +260,11 @@ class Installed:
 @pytest.fixture(scope="module")
 def blind(node: Node) -> Iterator[NodeAgent]:
     """An agent of the unit's user that was given no capability."""
-    how = replace(systemd(), keeper=())
+    how = replace(as_installed.systemd(), keeper=())
     (directory := node.directory / "blind").mkdir()
     agent = NodeAgent(directory, *arguments(directory), "--record-dir", str(node.root.ranks))
     with Children() as children:
-        start(how, agent, children, FIRST_UID + 20)
+        as_installed.start(how, agent, children, FIRST_UID + 20)
         yield agent
 
 
@@ -289,10 +282,10 @@ def test_without_capabilities_the_agent_tells_what_it_cannot_see(
     assert blind.value("rl_rank_step", job_id=node.jobs[0]), "what can be seen is shown"
 
 
-@pytest.fixture(scope="module", params=INSTALLATIONS)
+@pytest.fixture(scope="module", params=as_installed.INSTALLATIONS)
 def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]:
     """By each of the three ways."""
-    how = INSTALLATIONS[request.param]()
+    how = as_installed.INSTALLATIONS[request.param]()
     directory = node.directory / how.name
     directory.mkdir()
     agent = NodeAgent(directory, *arguments(directory), "--record-dir", str(node.root.ranks))
@@ -301,7 +294,9 @@ def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]
     with Children() as children:
         jobs = [f"{asks}-{how.name}-{os.getpid()}" for asks in ("asks", "closed", "refused")]
         asked, *in_vain = [(job, _with_server(node, children, directory, job)) for job in jobs]
-        start(how, agent, children, FIRST_UID + 10 + list(INSTALLATIONS).index(how.name))
+        as_installed.start(
+            how, agent, children, FIRST_UID + 10 + list(as_installed.INSTALLATIONS).index(how.name)
+        )
         by_signal = dict(zip((signal.SIGUSR1, signal.SIGUSR2), in_vain, strict=True))
         yield Installed(how, agent, children, *asked, by_signal)
 
@@ -313,13 +308,17 @@ def _with_server(
     directory = directory / job
     directory.mkdir()
     log = directory / "server.log"
-    command = as_user(directory / "serves", FIRST_UID + 2, sys.executable, "-c", SERVES)
+    command = as_installed.as_user(
+        directory / "serves", FIRST_UID + 2, sys.executable, "-c", SERVES
+    )
     server = children.start(command, environ=clean_environ({"HOME": "/"}), log=log)
     wait_for(lambda: log.read_text().endswith("\n"), "a port to ask at")
     given = (sys.executable, "-c", ASKS, job, log.read_text().strip())
     environ = clean_environ({"HOME": "/", "STAGEWATCH_DIR": str(node.root.ranks)})
     children.start(
-        as_user(directory / "asks", FIRST_UID, *given), environ=environ, log=directory / "asks.log"
+        as_installed.as_user(directory / "asks", FIRST_UID, *given),
+        environ=environ,
+        log=directory / "asks.log",
     )
     return server
 
@@ -379,16 +378,29 @@ def test_the_page_names_the_rank_that_roots_page_names(node: Node, installed: In
         pytest.fail(f"{installed.how.name}: {told(installed.agent)!r}, not {told(node.root)!r}")
 
 
-def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) -> None:
-    agent, job = installed.agent, installed.asks
-    _wait_until_servers_are_seen(agent, job)
+@pytest.fixture(scope="module")
+def asked_in_vain(installed: Installed) -> Installed:
+    """One of its servers ends, one closes every connection and one refuses, all at once."""
+    agent = installed.agent
+    for job in (installed.asks, *(job for job, _ in installed.in_vain.values())):
+        wait_for(lambda job=job: agent.value("rl_rank_tcp_connections", job_id=job), "a connection")
+    soon = time.time() + 3 * LOOK_SECONDS
+    name = "stagewatch_collector_last_success_timestamp_seconds"
+    wait_for(lambda: (agent.value(name, collector="incidents") or 0) > soon, "looks at servers")
     psutil.Process(installed.server.pid).kill()
+    for number, (_, server) in installed.in_vain.items():
+        psutil.Process(server.pid).send_signal(number)
+    return installed
+
+
+def test_a_server_of_another_user_that_has_ended_is_named(asked_in_vain: Installed) -> None:
+    server = asked_in_vain.server.pid
 
     def told() -> bool:
         return any(
-            f"(pid {installed.server.pid}), which has ended" in dict(pairs)["process"]
-            for name, pairs in agent.series()
-            if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == job
+            f"(pid {server}), which has ended" in dict(pairs)["process"]
+            for name, pairs in asked_in_vain.agent.series()
+            if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == asked_in_vain.asks
         )
 
     wait_for(told, "the server that has ended", limit=90)
@@ -402,27 +414,18 @@ def test_a_server_of_another_user_that_has_ended_is_named(installed: Installed) 
     ],
 )
 def test_a_server_of_another_user_that_is_asked_again_and_again_is_named(
-    installed: Installed, after: signal.Signals
+    asked_in_vain: Installed, after: signal.Signals
 ) -> None:
-    job, server = installed.in_vain[after]
-    _wait_until_servers_are_seen(installed.agent, job)
-    psutil.Process(server.pid).send_signal(after)
+    job, server = asked_in_vain.in_vain[after]
 
     def told() -> bool:
         return any(
             f"(pid {server.pid})" in dict(pairs).get("through", "")
-            for name, pairs in installed.agent.series()
+            for name, pairs in asked_in_vain.agent.series()
             if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == job
         )
 
     wait_for(told, "the server that is asked again and again", limit=120)
-
-
-def _wait_until_servers_are_seen(agent: NodeAgent, job: str) -> None:
-    wait_for(lambda: agent.value("rl_rank_tcp_connections", job_id=job), "it is connected")
-    soon = time.time() + 3 * LOOK_SECONDS
-    name = "stagewatch_collector_last_success_timestamp_seconds"
-    wait_for(lambda: (agent.value(name, collector="incidents") or 0) > soon, "looks at servers")
 
 
 def test_the_debug_server_of_another_users_rank_is_asked(node: Node, installed: Installed) -> None:
@@ -473,10 +476,10 @@ def test_the_process_with_the_socket_has_no_capability(installed: Installed) -> 
     listening = [one for one in psutil.Process(pid).net_connections() if one.status == "LISTEN"]
     assert [one.laddr.port for one in listening] == [installed.agent.port]
     for thread in psutil.Process(pid).threads():
-        held = status(pid, thread.id)
+        held = as_installed.status(pid, thread.id)
         assert {int(held[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}
         assert held["NoNewPrivs"] == "1"
-    assert "0" not in status(pid)["Uid"].split()
+    assert "0" not in as_installed.status(pid)["Uid"].split()
 
 
 def test_who_has_capabilities_has_no_socket_and_no_more_calls_than_it_needs(
@@ -486,13 +489,13 @@ def test_who_has_capabilities_has_no_socket_and_no_more_calls_than_it_needs(
     keeper = installed.keeper
     agents = psutil.Process(installed.agent.process.pid).children(recursive=True)
     everybody = {keeper, *keeper.children(recursive=True), *agents}
-    able = [one for one in everybody if int(status(one.pid)["CapPrm"], 16)]
+    able = [one for one in everybody if int(as_installed.status(one.pid)["CapPrm"], 16)]
     started = {one.pid for one in everybody if one.ppid() == keeper.pid}
     assert {one.pid for one in able} == {keeper.pid, *started}
-    assert int(status(keeper.pid)["CapPrm"], 16) == wanted
+    assert int(as_installed.status(keeper.pid)["CapPrm"], 16) == wanted
     for one in able:
-        assert not int(status(one.pid)["CapPrm"], 16) & ~wanted
-        assert status(one.pid)["Seccomp"] == "2"
+        assert not int(as_installed.status(one.pid)["CapPrm"], 16) & ~wanted
+        assert as_installed.status(one.pid)["Seccomp"] == "2"
         assert not one.net_connections("inet")
 
 
@@ -548,7 +551,7 @@ def test_the_agent_lives_on_without_its_keeper_or_is_begun_anew(
     ):
         wait_for(lambda text=text: text in agent.get("/")[1], text)  # type: ignore[misc]
     assert agent.value("rl_rank_step", job_id=node.jobs[0]), "what can be seen is shown"
-    hold_socket(installed.how, agent.directory, installed.children)
+    as_installed.hold_socket(installed.how, agent.directory, installed.children)
     wait_for(lambda: denied_more() == 0, "it reads again", limit=90)
     assert agent.process.poll() is None
 
@@ -556,7 +559,7 @@ def test_the_agent_lives_on_without_its_keeper_or_is_begun_anew(
 @pytest.mark.parametrize("command", ["inspect", "check-config"])
 def test_commands_of_a_user_tell_what_he_cannot_see(node: Node, command: str) -> None:
     told = subprocess.run(
-        as_user(node.directory / f"user-{command}", FIRST_UID + 21,
+        as_installed.as_user(node.directory / f"user-{command}", FIRST_UID + 21,
                 sys.executable, "-m", "stagewatch.cli", command),
         capture_output=True, text=True, env=clean_environ({"HOME": "/"}), check=False,
     )  # fmt: skip

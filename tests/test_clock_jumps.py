@@ -45,8 +45,7 @@ def agent(tmp_path: Path) -> Iterator[NodeAgent]:
     )
     agent.start()
     trainer = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, "0"],
-        env=os.environ | {"STAGEWATCH_DIR": str(agent.ranks)},
+        [sys.executable, "-c", TRAINER, "0"], env=os.environ | {"STAGEWATCH_DIR": str(agent.ranks)}
     )
     yield agent
     trainer.kill()

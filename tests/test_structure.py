@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("structure")  # which reads all imports once
 ROOT = Path(__file__).parent.parent / "exporters"
 PRODUCT = "stagewatch"
 

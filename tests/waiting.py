@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def wait_for(
-    condition: Callable[[], T], what: str, limit: float = 60.0, *, pause: float = 0.1
+    condition: Callable[[], T], what: str, limit: float = 60.0, *, pause: float = 0.25
 ) -> T:
     """The condition's first true value; fails the test after a generous limit."""
     try:

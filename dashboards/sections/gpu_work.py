@@ -35,8 +35,8 @@ HEAT_AND_POWER = draw.section(
         "Slowed down most",
         "Share of time in which each reason slowed a GPU down; the worst GPU of each node.",
         draw.worst(
-            "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval])"
-            " or avg_over_time(gpu_throttle_active{GPU}[$__rate_interval]))"
+            "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[RATE])"
+            " or avg_over_time(gpu_throttle_active{GPU}[RATE]))"
         ),
         unit="percentunit",
     ),

@@ -99,8 +99,8 @@ ECONOMICS = draw.section(
         "Failed calls",
         "Share of the calls that ended by an exception.",
         draw.worst(
-            "sum by (role, name) (rate(rl_call_errors_total{JOB}[$__rate_interval]))"
-            " / sum by (role, name) (rate(rl_call_seconds_count{JOB}[$__rate_interval]))"
+            "sum by (role, name) (rate(rl_call_errors_total{JOB}[RATE]))"
+            " / sum by (role, name) (rate(rl_call_seconds_count{JOB}[RATE]))"
         ),
         unit="percentunit",
         width=6,

@@ -26,11 +26,10 @@ LOGS_AND_KILLS = draw.section(
         sort="First",
         width=14,
     ),
-    draw.stat(
+    draw.count(
         "Killed for lack of memory",
         "Ranks of this job of which the kernel has killed a process, since the boot.",
-        "count(max by (node, role, rank) (log_oom_kill_last_timestamp_seconds{JOB})) or vector(0)",
-        thresholds=draw.ANY_IS_BAD,
+        "max by (node, role, rank) (log_oom_kill_last_timestamp_seconds{JOB})",
         width=10,
         rows=8,
     ),

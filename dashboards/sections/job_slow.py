@@ -51,7 +51,7 @@ SLOW_RANKS = draw.section(
         "Waiting",
         "Share of its time that a rank is inside of collectives: the 64 that wait least.",
         draw.worst(
-            "sum by (role, rank) (rate(rl_rank_waited_seconds_total{RANK}[$__rate_interval]))",
+            "sum by (role, rank) (rate(rl_rank_waited_seconds_total{RANK}[RATE]))",
             most=64,
             least=True,
         ),

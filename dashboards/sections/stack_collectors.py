@@ -2,7 +2,7 @@
 
 from stagewatch import dashboards as draw
 
-_SKIPPED = "rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval])"
+_SKIPPED = "rate(stagewatch_collector_skipped_total{CLUSTER}[RATE])"
 
 COLLECTORS = draw.section(
     "Collectors",

@@ -178,14 +178,12 @@ def _add_commands(
 
 
 _AGENTS = {
-    "node": "run the agent of a GPU node",
-    "slurm": "run the agent of a Slurm cluster",
-    "judge": "run the judge, which names who holds up a cluster's jobs",
-}
-_AGENT_MODULES = {
-    "node": "stagewatch.node",
-    "slurm": "stagewatch.slurm.agent",
-    "judge": "stagewatch.judgement.service",
+    "node": ("stagewatch.node", "run the agent of a GPU node"),
+    "slurm": ("stagewatch.slurm.agent", "run the agent of a Slurm cluster"),
+    "judge": (
+        "stagewatch.judgement.service",
+        "run the judge, which names who holds up a cluster's jobs",
+    ),
 }
 
 
@@ -194,7 +192,7 @@ def _add_agents(
 ) -> None:
     """Add the agents and `check-config`; collectors are imported only for them, so that `inspect`
     works from the client's bare install."""
-    for name, help in _AGENTS.items():
+    for name, (_, help) in _AGENTS.items():
         parser = commands.add_parser(name, help=help)
         if argv[:1] == [name]:
             _add_agent(parser, name)
@@ -213,7 +211,7 @@ def _add_agents(
 
 def _add_agent(parser: argparse.ArgumentParser, name: str) -> None:
     """Add the flags of an agent, and the functions that run it or check them."""
-    agent: Any = import_module(_AGENT_MODULES[name]).COMMAND
+    agent: Any = import_module(_AGENTS[name][0]).COMMAND
     parser.description = parser.description or agent.help
     parser.usage = "%(prog)s [options]"  # a line for each of a hundred would hide the description
     agent.add_arguments(parser)

@@ -126,6 +126,12 @@ def failures_of(file: Path, limit: float = 250) -> list[str]:
     return (failures or [head]) if done.returncode else []
 
 
+def seconds(duration: str) -> int:
+    """A duration as promtool reads and prints it, in whole seconds."""
+    units = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([dhms])", duration))
+
+
 def group_names(rules: Path) -> list[str]:
     """The groups of a file of rules, as they follow each other."""
     return [group["name"] for group in groups_of(rules)]

@@ -33,11 +33,7 @@ HELD_BACK = (
     ("WeightSyncStraggler", "Straggler", {"job_id": "b8", "role": "train", "rank": "5"}),
     ("JobStalled", "EngineHoldsRequestsYieldsNothing", {"job_id": "b9"}),
     ("SlurmJobEnding", "EngineHoldsRequestsYieldsNothing", {"job_id": "b10"}),
-    (
-        "EnginePreemptionStorm",
-        "EngineKVCacheExhausted",
-        {"node": "b11", "instance": "b11:8000"},
-    ),
+    ("EnginePreemptionStorm", "EngineKVCacheExhausted", {"node": "b11", "instance": "b11:8000"}),
     ("SlurmControllerDown", "SlurmAccountingBehind", {"cluster": "c1"}),
     ("SlurmNodeDrainedTooLong", "SlurmNodeDrained", {"node": "c2"}),
     ("StorageStuck", "NFSRequestsUnanswered", {"node": "d1"}),

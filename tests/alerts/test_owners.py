@@ -1,21 +1,18 @@
-"""Every alert about a job tells whose job it is, wherever a Slurm agent lists the job.
-
-`test_rules.py` plays the cases that are made here beside those of each file.
-"""
+"""Every alert about a job tells whose job it is, wherever a Slurm agent lists the job."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.alerts.promtool import ALERTS, series
+from tests.alerts.promtool import ALERTS, failures_of, group_names, needs_promtool, seconds, series
 from tests.alerts.rule_files import every_rule
-from tests.alerts.side_by_side import seconds
 
 WITHOUT_OWNER = {
     "FaultInJob": "tells Alertmanager to hold back the pages of a job with an injected fault",
@@ -81,13 +78,23 @@ def owned(test: dict[str, Any], check: dict[str, Any], *, by_slurm: bool) -> dic
     }
 
 
-def cases_with_owners(path: Path) -> Iterator[dict[str, Any]]:
-    """The cases of a file, each with an owner, of all alerts that must tell him."""
+@needs_promtool
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_an_alert_on_a_job_tells_whose_it_is(path: Path, tmp_path: Path) -> None:
+    """The cases themselves are played by `make check`."""
     content, cases = cases_of(path)
-    by_slurm = any("slurm.rules" in name for name in content["rule_files"])
-    for test, check in cases:
-        if check["alertname"] not in WITHOUT_OWNER:
-            yield owned(test, check, by_slurm=by_slurm)
+    files = [(path.parent / name).resolve() for name in content["rule_files"]]
+    by_slurm = any("slurm.rules" in file.name for file in files)
+    played = [
+        owned(test, one, by_slurm=by_slurm)
+        for test, one in cases
+        if one["alertname"] not in WITHOUT_OWNER
+    ]
+    file = tmp_path / "owned.test.yaml"
+    order = [group for rules in files for group in group_names(rules)]
+    rules = {"rule_files": list(map(str, files)), "group_eval_order": order}
+    file.write_text(json.dumps(content | rules | {"tests": played}))  # JSON is YAML
+    assert not (failures := failures_of(file)), "\n".join(failures)
 
 
 def test_every_alert_on_a_job_has_a_case_here() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.alerts.promtool import seconds
 from tests.alerts.rule_files import every_rule
-from tests.alerts.side_by_side import seconds
 
 OFTEN = {"job:rl_cgroup_oom_kill:age_seconds": "beside a rank that is gone, it names the cause"}
 """Records that read minutes of every rank's samples at short intervals, and why."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from tests.alerts.promtool import seconds
 from tests.alerts.rule_files import Rule, every_rule
-from tests.alerts.side_by_side import seconds
 
 SLOWEST = 15.0
 """Seconds between two scrapes, and two evaluations of a group without an interval of its own, that

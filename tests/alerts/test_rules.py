@@ -5,27 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.alerts.promtool import groups_of, needs_promtool
+from tests.alerts.promtool import groups_of, seconds
 from tests.alerts.rule_files import every_rule
-from tests.alerts.side_by_side import SideBySide, seconds
-from tests.alerts.test_owners import cases_with_owners
 from tests.dashboards.boards import GENERATED, ROOT, load
-from tests.running import output
 
 ALERTS = ROOT / "alerts"
 FILES = sorted(ALERTS.glob("*.rules.yaml"))
 SUBJECTS = [path.name.removesuffix(".rules.yaml") for path in FILES]
-MORE_TESTS = {
-    "self": ["limits-missing"],
-    "slurm": ["slurm-hours"],
-    "stages": ["stages-failures"],
-}
+MORE_TESTS = {"self": ["limits-missing"], "slurm": ["slurm-hours"], "stages": ["stages-failures"]}
 """Files of tests beside that of the subject's own name."""
 RUNBOOKS = (
     '{{ with query "stagewatch_runbooks_info" | sortByLabel "url" }}{{ . | first | label "url" }}/'
@@ -189,18 +181,3 @@ def test_an_alert_without_for_has_a_reason() -> None:
 def test_there_is_a_runbook_for_every_alert_and_none_of_one_that_is_gone() -> None:
     known = {name for subject in SUBJECTS for name in alerts(subject)}
     assert {path.stem for path in (ALERTS / "runbooks").glob("*.md")} == known
-
-
-@needs_promtool
-def test_promtool_finds_nothing_to_complain_about() -> None:
-    output("promtool", "check", "rules", "--lint=all", "--lint-fatal", *FILES)
-
-
-@needs_promtool
-@pytest.mark.parametrize(
-    "path", sorted((ALERTS / "tests").glob("*.test.yaml")), ids=lambda path: path.stem
-)
-def test_alerts_fire_and_resolve_when_they_should_and_tell_whose_job_it_is(
-    path: Path, tmp_path: Path
-) -> None:
-    SideBySide(path, cases_with_owners(path)).check(tmp_path)

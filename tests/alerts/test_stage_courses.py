@@ -79,10 +79,7 @@ def taught(completed: int, named: dict[str, float]) -> Case:
     """The job has completed the stage so often."""
     baseline = {'{stage="rollout"}': 4.0} if named else {}
     median = "max by (stage) (job_role_stage:rl_stage_baseline_median:seconds)"
-    return Case(
-        stages(1, completed=completed),
-        [(SLOW, "100s", named), (median, "100s", baseline)],
-    )
+    return Case(stages(1, completed=completed), [(SLOW, "100s", named), (median, "100s", baseline)])
 
 
 def test_who_is_slow_beside_its_peers(tmp_path: Path) -> None:

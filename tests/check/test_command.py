@@ -250,9 +250,7 @@ def test_gpus_on_the_bus_are_counted(tmp_path: Path) -> None:
     assert gpus_on_bus(tmp_path / "nothing") == 0
 
 
-def test_an_agent_that_sends_a_byte_now_and_then_does_not_hold_up_the_check(
-    python: Python,
-) -> None:
+def test_an_agent_that_sends_a_byte_now_and_then_does_not_hold_up_the_check(python: Python) -> None:
     """Each read comes back in time; what counts is all of them together."""
     impostor = python(IMPOSTOR)
     impostor.said("\n")

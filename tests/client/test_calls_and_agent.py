@@ -6,16 +6,7 @@ import dataclasses
 
 import stagewatch
 from stagewatch.core.exposition import Histogram
-from stagewatch.ranks.stages import (
-    CALL_ERRORS,
-    CALL_OLDEST,
-    CALL_SECONDS,
-    CALLS_OPEN,
-    FLOPS,
-    SAMPLES,
-    TOKENS,
-    StagesCollector,
-)
+from stagewatch.ranks import stages
 from tests.client.conftest import Client
 from tests.records import Shown
 
@@ -36,22 +27,25 @@ def test_an_agent_tells_work_and_calls_of_its_ranks(client: Client) -> None:
             pass
     one = dataclasses.replace(client.record(), name="a")
     ranks = Shown(one, dataclasses.replace(one, name="b", rank=4))
-    out = StagesCollector(ranks).collect()  # type: ignore[arg-type]
-    work = [out.value(metric, *JOB, "rollout") for metric in (TOKENS, SAMPLES, FLOPS)]
+    out = stages.StagesCollector(ranks).collect()  # type: ignore[arg-type]
+    work = [
+        out.value(metric, *JOB, "rollout")
+        for metric in (stages.TOKENS, stages.SAMPLES, stages.FLOPS)
+    ]
     assert work == [200_000, 400, 2e17], "of both ranks"
-    assert out.value(TOKENS, *JOB, "train") is None
+    assert out.value(stages.TOKENS, *JOB, "train") is None
 
     ended = {
         labels[-1]: found.count
-        for labels, found in out.families[CALL_SECONDS].items()
+        for labels, found in out.families[stages.CALL_SECONDS].items()
         if isinstance(found, Histogram)
     }
     assert ended["run"] == 100, "of both ranks"
     assert len(ended) == 15, "13 tools, run, and other; the one that has not ended has no duration"
     assert ended["other"] == 2 * (50 - 13)
-    assert out.value(CALL_ERRORS, *JOB, "run") == 20
-    assert out.value(CALLS_OPEN, *RANK, "run") == 0
+    assert out.value(stages.CALL_ERRORS, *JOB, "run") == 20
+    assert out.value(stages.CALLS_OPEN, *RANK, "run") == 0
 
-    (evil,) = {labels[-1] for labels in out.families[CALL_OLDEST]}
+    (evil,) = {labels[-1] for labels in out.families[stages.CALL_OLDEST]}
     assert evil.startswith('search"}')
     assert evil.isprintable()

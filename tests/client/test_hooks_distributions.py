@@ -54,11 +54,7 @@ def test_verls_rollouts_tools_and_queue(tmp_path: Path) -> None:
     # What the model made up is no tool, and a score that nobody is asked for is no call.
     assert report["calls"] == {"search": [1, 0], "reward": [1, 1]}
     assert report["taken"] == ["sample", 3]
-    assert report["scalars"] == {
-        "queue_depth": 3,
-        "rollout_weight_version": 4,
-        "weight_version": 7,
-    }
+    assert report["scalars"] == {"queue_depth": 3, "rollout_weight_version": 4, "weight_version": 7}
 
 
 @pytest.mark.parametrize("mode", ["plain", "traced"])

@@ -65,8 +65,7 @@ def torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "kind"),
-    [("weights", "bfloat16"), ("reduced", "bfloat16"), ("optimizer", "float32")],
+    ("what", "kind"), [("weights", "bfloat16"), ("reduced", "bfloat16"), ("optimizer", "float32")]
 )
 def test_a_flipped_bit_is_named_at_the_next_check(what: str, kind: str, tmp_path: Path) -> None:
     odd = named(run(tmp_path, what, odd=2, at=12, steps=20, every=EVERY, kind=kind))

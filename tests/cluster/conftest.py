@@ -49,11 +49,7 @@ def accounting(keeper: Keeper, munge: Munge) -> Accounting:
 
 
 @pytest.fixture(scope="package")
-def lab(
-    keeper: Keeper,
-    munge: Munge,
-    accounting: Accounting,
-) -> SlurmCluster:
+def lab(keeper: Keeper, munge: Munge, accounting: Accounting) -> SlurmCluster:
     """Five real nodes, four of them with GPUs of two types, and accounting."""
     cluster = SlurmCluster(keeper, keeper.make_directory("slurm-lab-"), LAB, munge, accounting)
     cluster.start()

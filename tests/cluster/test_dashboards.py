@@ -33,9 +33,7 @@ OF_DAYS = ("Lemons",)
 
 @pytest.fixture(scope="module")
 def scene(
-    tmp_path_factory: pytest.TempPathFactory,
-    nvml_library: Path,
-    lab: SlurmCluster,
+    tmp_path_factory: pytest.TempPathFactory, nvml_library: Path, lab: SlurmCluster
 ) -> Iterator[Scene]:
     """The cluster in trouble, with something of every kind."""
     lab.empty()

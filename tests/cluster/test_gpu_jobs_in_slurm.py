@@ -74,9 +74,7 @@ def lab(keeper: Keeper, munge: Munge, tmp_path_factory: pytest.TempPathFactory) 
     return PrologLab(keeper, munge, directory)
 
 
-def test_prolog_writes_down_the_gpus_of_each_job_and_epilog_takes_them_back(
-    lab: PrologLab,
-) -> None:
+def test_prolog_writes_down_the_gpus_of_each_job_and_epilog_takes_them_back(lab: PrologLab) -> None:
     first = lab.cluster.submit("--gres=gpu:h200:1")
     lab.cluster.wait_job(first, "RUNNING")
     second = lab.cluster.submit("--gres=gpu:h200:2")

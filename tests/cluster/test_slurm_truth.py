@@ -19,10 +19,7 @@ def check(slurm: SlurmCluster, step: str) -> None:
     """Compare everything, and hold the invariants."""
     client = cli(slurm)
     ours, theirs = settled(
-        lambda: numbers(
-            slurm_queue.measure(client.jobs(30).items, now=0, top=50),
-            *AGES,
-        ),
+        lambda: numbers(slurm_queue.measure(client.jobs(30).items, now=0, top=50), *AGES),
         lambda: independent.queue(slurm),
     )
     assert ours == theirs, f"after the step {step}"

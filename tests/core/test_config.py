@@ -101,13 +101,7 @@ def test_a_bad_value_names_where_it_was_set_the_value_and_what_is_accepted(
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("interval", True),
-        ("limit", 1.5),
-        ("quiet", 1),
-        ("listen", 9947),
-        ("mounts", 7),
-    ],
+    [("interval", True), ("limit", 1.5), ("quiet", 1), ("listen", 9947), ("mounts", 7)],
 )
 def test_a_value_of_another_type_in_the_file_is_refused(key: str, value: Any) -> None:
     assert refused(file={key: value}).startswith(f"the file: {key} = {value!r}: must be ")

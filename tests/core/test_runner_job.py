@@ -7,19 +7,9 @@ import time
 
 import pytest
 
+from stagewatch.core import runner
 from stagewatch.core.errors import NoData, SourceError, Stuck
 from stagewatch.core.exposition import Metric
-from stagewatch.core.runner import (
-    DURATION,
-    INTERVAL,
-    LAST_SUCCESS,
-    NO_DATA,
-    SKIPPED,
-    STUCK,
-    SUCCESS,
-    Job,
-    Runner,
-)
 from tests.core.runner_scene import VALUE, Scripted
 from tests.fake_clock import Clock
 
@@ -35,53 +25,55 @@ def collector(clock: Clock) -> Scripted:
 
 
 @pytest.fixture
-def job(clock: Clock, collector: Scripted) -> Job:
-    return Job("test", collector, 1.0, clock=clock)
+def job(clock: Clock, collector: Scripted) -> runner.Job:
+    return runner.Job("test", collector, 1.0, clock=clock)
 
 
-def health(job: Job, metric: Metric) -> float | None:
-    return Runner([job]).health().value(metric, job.name)
+def health(job: runner.Job, metric: Metric) -> float | None:
+    return runner.Runner([job]).health().value(metric, job.name)
 
 
-def test_a_success_is_kept_and_told(job: Job, collector: Scripted, clock: Clock) -> None:
+def test_a_success_is_kept_and_told(job: runner.Job, collector: Scripted, clock: Clock) -> None:
     collector.takes = 0.25
     before = time.time()
     job.run_once()
     snapshot = job.fresh()
     assert snapshot.samples.value(VALUE) == 1.0
     assert b"test_value_ratio 1.0" in snapshot.text
-    assert health(job, SUCCESS) == 1
-    assert health(job, DURATION) == 0.25
-    assert (health(job, LAST_SUCCESS) or 0) >= before
-    assert health(job, NO_DATA) is None
-    assert health(job, INTERVAL) == 1.0
-    assert (health(job, STUCK), health(job, SKIPPED)) == (0, 0)
+    assert health(job, runner.SUCCESS) == 1
+    assert health(job, runner.DURATION) == 0.25
+    assert (health(job, runner.LAST_SUCCESS) or 0) >= before
+    assert health(job, runner.NO_DATA) is None
+    assert health(job, runner.INTERVAL) == 1.0
+    assert (health(job, runner.STUCK), health(job, runner.SKIPPED)) == (0, 0)
 
 
-def test_a_snapshot_is_dropped_after_three_intervals(job: Job, clock: Clock) -> None:
+def test_a_snapshot_is_dropped_after_three_intervals(job: runner.Job, clock: Clock) -> None:
     job.run_once()
     clock.now += 3.0
     assert job.fresh() is not None
-    assert Runner([job]).ready()
+    assert runner.Runner([job]).ready()
     clock.now += 0.01
     assert job.fresh() is None
-    assert not Runner([job]).ready()
+    assert not runner.Runner([job]).ready()
 
 
-def test_no_data_is_an_answer_and_takes_the_old_data_away(job: Job, collector: Scripted) -> None:
+def test_no_data_is_an_answer_and_takes_the_old_data_away(
+    job: runner.Job, collector: Scripted
+) -> None:
     job.run_once()
     collector.does = NoData("no GPU")
     job.run_once()
     assert job.fresh() is None
-    assert (health(job, NO_DATA), health(job, SUCCESS)) == (1, None)
-    assert Runner([job]).ready()
+    assert (health(job, runner.NO_DATA), health(job, runner.SUCCESS)) == (1, None)
+    assert runner.Runner([job]).ready()
     collector.does = 2.0
     job.run_once()
-    assert (health(job, NO_DATA), health(job, SUCCESS)) == (None, 1)
+    assert (health(job, runner.NO_DATA), health(job, runner.SUCCESS)) == (None, 1)
 
 
 def test_stuck_grows_over_failed_calls_until_one_succeeds(
-    job: Job, collector: Scripted, clock: Clock
+    job: runner.Job, collector: Scripted, clock: Clock
 ) -> None:
     collector.does = Stuck("the driver has not answered for 1 s")
     collector.takes = 1.0
@@ -101,13 +93,13 @@ def test_stuck_grows_over_failed_calls_until_one_succeeds(
 
 
 def test_a_defect_in_a_collector_is_an_error_with_its_type(
-    job: Job, collector: Scripted, caplog: pytest.LogCaptureFixture
+    job: runner.Job, collector: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.does = KeyError("temperature")
     job.run_once()
     job.run_once()
     assert job.error == "KeyError: 'temperature'"
-    assert health(job, SUCCESS) == 0
+    assert health(job, runner.SUCCESS) == 0
     assert len(caplog.records) == 1  # not once a second
     assert caplog.records[0].exc_info is not None
     with caplog.at_level(logging.INFO):

@@ -9,18 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.config import (
-    absolute_path,
-    address,
-    boolean,
-    duration,
-    http_url,
-    integer,
-    listing,
-    path,
-    size,
-    text,
-)
+from stagewatch.core import config
 
 
 @pytest.mark.parametrize(
@@ -28,13 +17,13 @@ from stagewatch.core.config import (
     [("500ms", 0.5), ("1s", 1), ("5m", 300), ("2h", 7200), ("1d", 86400), ("1.5", 1.5), (3, 3)],
 )
 def test_durations(written: object, seconds: float) -> None:
-    assert duration(written) == seconds
+    assert config.duration(written) == seconds
 
 
 @given(st.text(alphabet="htps:/[].0123456789@ ", max_size=30))
 def test_any_text_is_a_url_or_refused(written: str) -> None:
     with contextlib.suppress(ValueError):
-        assert http_url(written) in ("", written)
+        assert config.http_url(written) in ("", written)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +37,22 @@ def test_any_text_is_a_url_or_refused(written: str) -> None:
     ],
 )
 def test_lists(written: object, items: tuple[str, ...]) -> None:
-    assert listing(text)(written) == items
+    assert config.listing(config.text)(written) == items
 
 
 @given(
     st.sampled_from(
-        [text, path, integer, boolean, duration, size, address, http_url, listing(absolute_path)]
+        [
+            config.text,
+            config.path,
+            config.integer,
+            config.boolean,
+            config.duration,
+            config.size,
+            config.address,
+            config.http_url,
+            config.listing(config.absolute_path),
+        ]
     ),
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()),
 )

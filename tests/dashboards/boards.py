@@ -15,11 +15,7 @@ GENERATED = DIRECTORY / "generated"
 FILES = sorted(GENERATED.glob("*.json"))
 NAMES = [path.stem for path in FILES]
 
-_SUBSTITUTES = {
-    "$__rate_interval": "1m",
-    "$__interval": "15s",
-    "$__range": "1h",
-}
+_SUBSTITUTES = {"$__rate_interval": "1m", "$__interval": "15s", "$__range": "1h"}
 
 
 @dataclass(frozen=True)

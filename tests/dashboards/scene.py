@@ -179,6 +179,11 @@ class Scene:
         wait_for(lambda: api.query(stalled), "the job to be stalled", 180)
         for pid in self.stalling:
             os.kill(pid, signal.SIGUSR2)
+        named = 'job:rl_stall:culprit{job_id="540"}'
+        wait_for(lambda: api.query(named), "the rank that left early to be named", 180)
+        for rank, process in enumerate(self.demo.ranks):
+            if rank != self.demo.early:  # they spin, on both cores
+                process.send_signal(signal.SIGSTOP)
 
     def stop(self) -> None:
         """End every process."""

@@ -12,7 +12,7 @@ import pytest
 from stagewatch.dashboards.panels import MOST_SERIES, Column, table, timeseries, worst
 from tests.dashboards import boards
 from tests.dashboards.boards import NAMES, data_panels, load
-from tests.dashboards.cardinality import NODES, most_series
+from tests.dashboards.cardinality import most_series
 
 
 def bound(expr: str, *, instant: bool = False) -> int:
@@ -33,29 +33,6 @@ def test_no_panel_returns_more_than_300_series_with_all_chosen(name: str) -> Non
 def test_annotations_are_few(name: str) -> None:
     many = {each.where: bound(each.expr) for each in boards.annotation_queries(name)}
     assert max(many.values()) <= MOST_SERIES, many
-
-
-@pytest.mark.parametrize(
-    ("expr", "instant", "most"),
-    [
-        ("gpu_up", True, NODES * 8 * NODES * 8 * 7 * 2 * 8),
-        ("max by (node, gpu) (gpu_up)", False, NODES * 8),
-        ("max by (node) (gpu_up)", False, NODES),
-        ("max by (node) (gpu_up) == 0 or vector(0)", False, NODES + 1),
-        # Each step of a range query has its own ten.
-        ("topk(10, max by (node) (gpu_up))", True, 10),
-        ("topk(10, max by (node) (gpu_up))", False, NODES),
-        ("topk(10, max by (node) (gpu_up @ end()))", False, 10),
-        ("max by (node) (gpu_up) and topk(10, max by (node) (gpu_up @ end()))", False, 10),
-        ("max by (node, gpu) (gpu_up) and on (node) topk(10, max by (node) (gpu_up))", True, 80),
-        ('max by (node, kind) (gpu_ecc_errors_total{kind="x"})', False, NODES),
-        ('max by (job_id) (rl_rank_up{job_id=~"$job_id"})', False, 1),
-        ('count_values("value", round(clamp(gpu_up, 0, 1), 0.1))', False, 11),
-        ("histogram_quantile(0.9, sum by (le) (rl_stage_duration_seconds_bucket))", False, 1),
-    ],
-)
-def test_a_bound_follows_the_operators_of_promql(expr: str, instant: bool, most: int) -> None:
-    assert bound(expr, instant=instant) == most
 
 
 def test_worst_chooses_at_the_end_of_the_time_range_by_something_else_if_asked() -> None:

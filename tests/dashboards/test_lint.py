@@ -8,15 +8,7 @@ import promql_parser
 import pytest
 
 from tests.alerts.rule_files import every_rule
-from tests.dashboards.boards import (
-    NAMES,
-    all_queries,
-    annotation_queries,
-    data_panels,
-    filled,
-    load,
-    panels,
-)
+from tests.dashboards import boards
 
 UIDS = {
     "engines": "stagewatch-engines",
@@ -34,34 +26,25 @@ UIDS = {
 """Links and bookmarks hold these: they never change."""
 RUNBOOK = "${runbooks:raw}/${__value.text}.md"
 
-KINDS = {
-    "row",
-    "text",
-    "stat",
-    "timeseries",
-    "state-timeline",
-    "heatmap",
-    "table",
-    "bargauge",
-}
-every_board = pytest.mark.parametrize("name", NAMES)
+KINDS = {"row", "text", "stat", "timeseries", "state-timeline", "heatmap", "table", "bargauge"}
+every_board = pytest.mark.parametrize("name", boards.NAMES)
 
 
 def test_uids_never_change() -> None:
-    assert {name: load(name)["uid"] for name in NAMES} == UIDS
+    assert {name: boards.load(name)["uid"] for name in boards.NAMES} == UIDS
 
 
 @every_board
 def test_the_schema_is_one_that_grafana_need_not_migrate(name: str) -> None:
-    board = load(name)
+    board = boards.load(name)
     assert board["schemaVersion"] >= 39
     assert not {"rows", "style", "sharedCrosshair", "hideControls", "__inputs"} & set(board)
-    assert {panel["type"] for panel in panels(board)} <= KINDS
+    assert {panel["type"] for panel in boards.panels(board)} <= KINDS
 
 
 @every_board
 def test_no_panel_overlaps_another_or_leaves_the_grid(name: str) -> None:
-    board = load(name)
+    board = boards.load(name)
     groups = [board["panels"], *(panel.get("panels", ()) for panel in board["panels"])]
     for group in groups:
         taken: dict[tuple[int, int], str] = {}
@@ -76,14 +59,14 @@ def test_no_panel_overlaps_another_or_leaves_the_grid(name: str) -> None:
 
 @every_board
 def test_every_panel_says_what_it_shows(name: str) -> None:
-    for panel in panels(load(name)):
+    for panel in boards.panels(boards.load(name)):
         assert panel["title"]
         assert panel["type"] == "row" or panel["description"].endswith("."), panel["title"]
 
 
 @every_board
 def test_every_panel_has_a_unit_that_fits(name: str) -> None:
-    for panel in data_panels(load(name)):
+    for panel in boards.data_panels(boards.load(name)):
         units = [panel["fieldConfig"]["defaults"].get("unit")] + [
             item["value"]
             for override in panel["fieldConfig"]["overrides"]
@@ -108,13 +91,13 @@ def test_every_panel_has_a_unit_that_fits(name: str) -> None:
 
 @every_board
 def test_every_expression_is_promql(name: str) -> None:
-    for query in all_queries(name):
-        promql_parser.parse(filled(query.expr))
+    for query in boards.all_queries(name):
+        promql_parser.parse(boards.filled(query.expr))
 
 
 @every_board
 def test_rates_follow_the_width_of_the_panel(name: str) -> None:
-    for panel in data_panels(load(name)):
+    for panel in boards.data_panels(boards.load(name)):
         for target in panel["targets"]:
             for window in re.findall(r"\b(?:rate|irate|deriv)\([^[]*\[([^]]+)]", target["expr"]):
                 assert window == "$__rate_interval", (panel["title"], window)
@@ -122,7 +105,7 @@ def test_rates_follow_the_width_of_the_panel(name: str) -> None:
 
 @every_board
 def test_counters_are_never_shown_raw(name: str) -> None:
-    for panel in data_panels(load(name)):
+    for panel in boards.data_panels(boards.load(name)):
         if panel["type"] == "table":
             continue  # counts since boot, of things that should be none
         for target in panel["targets"]:
@@ -134,7 +117,9 @@ def test_every_state_of_a_gpu_has_its_colour_on_the_board_goodput() -> None:
     rules = [rule for rule in every_rule() if rule.file == "goodput.rules.yaml"]
     states = {rule.labels["state"] for rule in rules if "state" in rule.labels}
     (panel,) = (
-        each for each in data_panels(load("goodput")) if each["title"].startswith("All GPUs")
+        each
+        for each in boards.data_panels(boards.load("goodput"))
+        if each["title"].startswith("All GPUs")
     )
     matchers = [each["matcher"]["options"].strip("/") for each in panel["fieldConfig"]["overrides"]]
     assert "stalled" in states
@@ -143,11 +128,11 @@ def test_every_state_of_a_gpu_has_its_colour_on_the_board_goodput() -> None:
 
 @every_board
 def test_variables_are_defined_in_order_and_used(name: str) -> None:
-    board = load(name)
+    board = boards.load(name)
     defined = [variable["name"] for variable in board["templating"]["list"]]
     order = ["datasource", "cluster", "partition", "node", "gpu", "job_id", "runbooks"]
     assert defined == [each for each in order if each in defined]
-    texts = [query.expr for query in all_queries(name)]
+    texts = [query.expr for query in boards.all_queries(name)]
     texts += ["$runbooks"] * (RUNBOOK in str(board["panels"]))
     # "$1" is a group of label_replace: Grafana leaves what is no variable as it is.
     used = {found for text in texts for found in re.findall(r"\$([a-zA-Z_]\w*)", text)}
@@ -157,7 +142,7 @@ def test_variables_are_defined_in_order_and_used(name: str) -> None:
 
 @every_board
 def test_links_from_cells_lead_to_boards_that_exist(name: str) -> None:
-    for panel in data_panels(load(name)):
+    for panel in boards.data_panels(boards.load(name)):
         for override in panel["fieldConfig"]["overrides"]:
             for item in override["properties"]:
                 for link in item["value"] if item["id"] == "links" else ():
@@ -172,7 +157,7 @@ def test_links_from_cells_lead_to_boards_that_exist(name: str) -> None:
 @every_board
 def test_tables_place_and_link_the_columns_that_their_queries_return(name: str) -> None:
     """Grafana says nothing about an override or a place of a column that is not there."""
-    for panel in data_panels(load(name)):
+    for panel in boards.data_panels(boards.load(name)):
         if panel["type"] != "table":
             continue
         merge, organize = panel["transformations"]
@@ -197,21 +182,21 @@ def test_tables_place_and_link_the_columns_that_their_queries_return(name: str) 
 @every_board
 def test_alerts_that_only_hold_back_others_are_not_counted(name: str) -> None:
     """Those with the label notify go to nobody (alerts/slurm.rules.yaml)."""
-    for query in all_queries(name):
+    for query in boards.all_queries(name):
         for selector in re.findall(r"\bALERTS(?:_FOR_STATE)?\{[^}]*\}", query.expr):
             assert 'notify=""' in selector, str(query)
 
 
 @every_board
 def test_annotations_show_faults_detection_and_recovery(name: str) -> None:
-    listed = load(name)["annotations"]["list"]
+    listed = boards.load(name)["annotations"]["list"]
     assert [each["name"] for each in listed] == [
         "Faults injected",
         "Alerts",
         "Nodes back",
         "Jobs back",
     ]
-    for each, query in zip(listed, annotation_queries(name), strict=True):
+    for each, query in zip(listed, boards.annotation_queries(name), strict=True):
         assert each["target"]["expr"] == query.expr
         assert each["target"]["interval"] == each["step"] == "10s"
         grouped = query.expr.partition("(")[2].partition(")")[0].split(", ")
@@ -221,7 +206,7 @@ def test_annotations_show_faults_detection_and_recovery(name: str) -> None:
 
 @every_board
 def test_series_names_use_labels_that_the_query_keeps(name: str) -> None:
-    for panel in data_panels(load(name)):
+    for panel in boards.data_panels(boards.load(name)):
         for target in panel["targets"]:
             kept = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", target["expr"]))))
             kept |= set(re.findall(r'count_values\("(\w+)"', target["expr"]))

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.dashboards.panels import (
-    above_zero,
-    distribution,
-    expand,
-    heat_rows,
-    timeseries,
-    unit_of,
-)
+from stagewatch.dashboards import panels
 from tests.alerts.promtool import needs_promtool, play, series
 from tests.dashboards.boards import NAMES, data_panels, load
 
@@ -27,13 +20,13 @@ def answers(
     directory: Path, expr: str, given: Mapping[str, float], samples: Mapping[str, float]
 ) -> None:
     """Assert that an expression has exactly these samples, of series that stay as they are."""
-    text = expand(expr).replace('"$cluster"', '".*"')
+    text = panels.expand(expr).replace('"$cluster"', '".*"')
     values = {name: f"{value:g}x15" for name, value in given.items()}
     play(directory, [], values, [(text, "20s", samples)])
 
 
 def test_a_heat_map_has_a_row_for_each_rank_even_without_any_work() -> None:
-    panel = heat_rows("T", "D.", "max by (role, rank) (busy_ratio)", unit="percentunit")
+    panel = panels.heat_rows("T", "D.", "max by (role, rank) (busy_ratio)", unit="percentunit")
     (target,) = panel.targets
     assert (target.format, target.legendFormat) == ("time_series", "{{role}} {{rank}}")
     assert panel.options["filterValues"] == {}
@@ -51,8 +44,8 @@ def test_a_heat_map_has_a_row_for_each_rank_even_without_any_work() -> None:
     ],
 )
 def test_the_unit_of_a_panel_is_that_of_all_its_metrics(expr: str, unit: str) -> None:
-    assert unit_of(expr) == unit
-    assert timeseries("T", "D.", expr).field["unit"] == unit
+    assert panels.unit_of(expr) == unit
+    assert panels.timeseries("T", "D.", expr).field["unit"] == unit
 
 
 @pytest.mark.parametrize(
@@ -66,7 +59,7 @@ def test_the_unit_of_a_panel_is_that_of_all_its_metrics(expr: str, unit: str) ->
 def test_a_distribution_counts_zero_where_no_series_lies_and_nothing_where_none_is_measured(
     celsius: tuple[int, ...], counts: dict[str, int], tmp_path: Path
 ) -> None:
-    panel = distribution(
+    panel = panels.distribution(
         "T", "D.", "max by (gpu) (heat_celsius{CLUSTER})", step=5, limits=(20, 40), unit="celsius"
     )
     given = {series("heat_celsius", gpu=gpu): float(each) for gpu, each in enumerate(celsius)}
@@ -76,7 +69,9 @@ def test_a_distribution_counts_zero_where_no_series_lies_and_nothing_where_none_
 
 def test_shares_are_counted_at_their_tenths(tmp_path: Path) -> None:
     """The texts of the zeros and of the counts are the same: 0.3 is not 0.30000000000000004."""
-    panel = distribution("T", "D.", "busy_ratio", step=0.1, limits=(0, 1), unit="percentunit")
+    panel = panels.distribution(
+        "T", "D.", "busy_ratio", step=0.1, limits=(0, 1), unit="percentunit"
+    )
     tenths = ("0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1")
     given = {series("busy_ratio", gpu=gpu): float(tenth) for gpu, tenth in enumerate(tenths)}
     samples = {f'{{value="{tenth}"}}': 1.0 for tenth in tenths}
@@ -94,7 +89,7 @@ def test_shares_are_counted_at_their_tenths(tmp_path: Path) -> None:
 def test_of_errors_those_above_zero_are_shown_and_their_sum(
     errors: dict[str, float], samples: dict[str, float], tmp_path: Path
 ) -> None:
-    expr = above_zero("sum by (node) (errors{CLUSTER})", "sum(errors{CLUSTER})", "all")
+    expr = panels.above_zero("sum by (node) (errors{CLUSTER})", "sum(errors{CLUSTER})", "all")
     given = {series("errors", node=node, cluster="c"): each for node, each in errors.items()}
     answers(tmp_path, expr, given, {f'{{node="{n}"}}': each for n, each in samples.items()})
 

@@ -43,11 +43,7 @@ def test_the_distributions_package_is_fetched_once_and_unpacked(path: Path, tmp_
     command = [str(tmp_path / "cache/prometheus/usr/bin/prometheus")]
     assert prometheus_command(tmp_path / "cache") == command
     assert prometheus_command(tmp_path / "cache") == command
-    assert log.read_text().splitlines() == [
-        "download prometheus",
-        "update",
-        "download prometheus",
-    ]
+    assert log.read_text().splitlines() == ["download prometheus", "update", "download prometheus"]
 
 
 def test_a_demo_that_cannot_begin_leaves_nothing(

@@ -20,15 +20,7 @@ import yaml
 from stagewatch.assets import rules
 from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import PrometheusApi
-from tests.deploy.engine import (
-    ROOT,
-    Afterwards,
-    compose_command,
-    docker,
-    need_engine,
-    python_image,
-    stand_in,
-)
+from tests.deploy import engine
 from tests.waiting import wait_for
 
 PROFILES = ("slurm", "demo", "gpu", "logs")
@@ -43,8 +35,8 @@ def configuration(*profiles: str) -> dict[str, Any]:
     """compose.yaml as compose understands it."""
     flags = [f"--profile={profile}" for profile in profiles]
     done = subprocess.run(
-        [*compose_command(), *flags, "config"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        [*engine.compose_command(), *flags, "config"],
+        cwd=engine.ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "warn" not in done.stderr.lower(), done.stderr
@@ -59,8 +51,8 @@ def test_every_profile_is_understood() -> None:
 
 
 def test_images_of_others_are_pinned_by_digest() -> None:
-    bases = re.findall(r"docker\.io/[^\s}]+", (ROOT / "Dockerfile").read_text())
-    of_others = re.findall(r"[a-z]+\.io/[^\s}]+", (ROOT / "compose.yaml").read_text())
+    bases = re.findall(r"docker\.io/[^\s}]+", (engine.ROOT / "Dockerfile").read_text())
+    of_others = re.findall(r"[a-z]+\.io/[^\s}]+", (engine.ROOT / "compose.yaml").read_text())
     digest = re.compile(r":v?[0-9.]+[a-z0-9.-]*@sha256:[0-9a-f]{64}")
     assert len(of_others) == 8, of_others
     assert [image for image in (*bases, *of_others) if not digest.search(image)] == []
@@ -68,7 +60,7 @@ def test_images_of_others_are_pinned_by_digest() -> None:
 
 @pytest.mark.parametrize("given", ["", "of the site"])
 def test_grafana_has_no_password_that_everybody_knows(given: str, tmp_path: Path) -> None:
-    service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["grafana"]
+    service = yaml.safe_load((engine.ROOT / "compose.yaml").read_text())["services"]["grafana"]
     assert service["environment"]["GF_SECURITY_ADMIN_PASSWORD"] == "${GRAFANA_PASSWORD:-}"
     (run := tmp_path / "run.sh").write_text('#!/bin/sh\necho "$GF_SECURITY_ADMIN_PASSWORD"\n')
     run.chmod(0o755)
@@ -91,18 +83,18 @@ def test_grafana_has_no_password_that_everybody_knows(given: str, tmp_path: Path
 
 
 def test_nobody_ends_or_reloads_prometheus_over_the_network() -> None:
-    texts = [ROOT / "compose.yaml", *(ROOT / "deploy").rglob("*.y*ml")]
+    texts = [engine.ROOT / "compose.yaml", *(engine.ROOT / "deploy").rglob("*.y*ml")]
     assert not any("enable-lifecycle" in file.read_text() for file in texts)
 
 
 def test_what_a_machine_may_lack_is_not_started_by_default() -> None:
-    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    services = yaml.safe_load((engine.ROOT / "compose.yaml").read_text())["services"]
     always = {name for name, service in services.items() if "profiles" not in service}
     assert always == {*SERVICES, "rules", "grafana"} - {"slurm", "demo"}
 
 
 def test_every_page_is_published_on_the_loopback_interface_only() -> None:
-    for service in yaml.safe_load((ROOT / "compose.yaml").read_text())["services"].values():
+    for service in yaml.safe_load((engine.ROOT / "compose.yaml").read_text())["services"].values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
@@ -112,13 +104,13 @@ def test_what_is_mounted_from_the_checkout_is_there() -> None:
         for service in configuration(*PROFILES)["services"].values()
         for volume in service.get("volumes", [])
     ]
-    own = [mount for mount in mounts if mount.is_relative_to(ROOT)]
+    own = [mount for mount in mounts if mount.is_relative_to(engine.ROOT)]
     assert own
     assert [mount for mount in own if not mount.exists()] == []
 
 
 def test_grafana_finds_its_source_and_every_dashboard() -> None:
-    provisioning = ROOT / "deploy" / "grafana" / "provisioning"
+    provisioning = engine.ROOT / "deploy" / "grafana" / "provisioning"
     sources = yaml.safe_load((provisioning / "datasources" / "stagewatch.yaml").read_text())
     default = [source for source in sources["datasources"] if source.get("isDefault")]
     assert [(source["type"], source["url"]) for source in default] == [
@@ -128,7 +120,7 @@ def test_grafana_finds_its_source_and_every_dashboard() -> None:
     mounts = configuration()["services"]["grafana"]["volumes"]
     [provider] = boards["providers"]
     assert any(provider["options"]["path"] in str(mount) for mount in mounts)
-    for file in (ROOT / "dashboards" / "generated").glob("*.json"):
+    for file in (engine.ROOT / "dashboards" / "generated").glob("*.json"):
         board = json.loads(file.read_text())
         [variable] = [each for each in board["templating"]["list"] if each["type"] == "datasource"]
         assert variable["query"] == "prometheus", file
@@ -149,14 +141,14 @@ class Stack:
         (self._slurm["SLURM_CONFIGURATION"] / "slurm.conf").write_text(slurm_conf)
         self._images = [f"{self.project}{agent}:latest" for agent in ("", "-slurm")]
         self._environ = os.environ | {
-            "PYTHON_IMAGE": python_image(),
-            "PROMETHEUS_IMAGE": stand_in(
+            "PYTHON_IMAGE": engine.python_image(),
+            "PROMETHEUS_IMAGE": engine.stand_in(
                 "prometheus", prometheus="prometheus", promtool="promtool"
             ),
-            "ALERTMANAGER_IMAGE": stand_in(
+            "ALERTMANAGER_IMAGE": engine.stand_in(
                 "alertmanager", ALERTMANAGER_TEMPLATES, alertmanager="prometheus-alertmanager"
             ),
-            "NODE_EXPORTER_IMAGE": stand_in(
+            "NODE_EXPORTER_IMAGE": engine.stand_in(
                 "node-exporter", node_exporter="prometheus-node-exporter"
             ),
             **dict(zip(("STAGEWATCH_IMAGE", "STAGEWATCH_SLURM_IMAGE"), self._images, strict=True)),
@@ -172,7 +164,7 @@ class Stack:
             **{f"{name}_PORT": str(port) for name, port in self.ports.items()},
         }
         command = [
-            *compose_command(),
+            *engine.compose_command(),
             "--profile",
             "slurm",
             "--profile",
@@ -183,12 +175,12 @@ class Stack:
         self._compose = [
             *command,
             "--project-directory",
-            str(ROOT),
+            str(engine.ROOT),
             "-f",
-            str(ROOT / "compose.yaml"),
+            str(engine.ROOT / "compose.yaml"),
         ]
         down = [*self._compose, "down", "-v", "-t", "2"]
-        self._afterwards = Afterwards(*down, environ=self._environ)
+        self._afterwards = engine.Afterwards(*down, environ=self._environ)
 
     def __call__(self, *arguments: str) -> str:
         """A compose command; its output."""
@@ -201,7 +193,7 @@ class Stack:
 
     def container(self, service: str) -> dict[str, Any]:
         """What the engine says of a service's container."""
-        [found] = json.loads(docker("inspect", self("ps", "-q", service).strip()))
+        [found] = json.loads(engine.docker("inspect", self("ps", "-q", service).strip()))
         return dict(found)
 
     def healthy(self, service: str) -> bool:
@@ -214,7 +206,7 @@ class Stack:
         return [
             line
             for kind in (("ps", "-a"), ("volume", "ls"), ("network", "ls"))
-            for line in docker(*kind, "-q", "--filter", label).splitlines()
+            for line in engine.docker(*kind, "-q", "--filter", label).splitlines()
         ]
 
     def close(self) -> None:
@@ -228,7 +220,7 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    need_engine()
+    engine.need_engine()
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("needs root on Linux: the node agent's container sees the machine's processes")
     stack = Stack(tmp_path_factory.mktemp("compose"))
@@ -297,10 +289,10 @@ class TestStack:
     def test_the_slurm_agent_has_slurms_commands_and_no_key_of_munge(self, stack: Stack) -> None:
         container = stack("ps", "-q", "slurm").strip()
         for command in ("squeue", "sinfo", "scontrol", "sacct", "sdiag"):
-            assert docker("exec", container, command, "--version").startswith("slurm")
+            assert engine.docker("exec", container, command, "--version").startswith("slurm")
         image = stack.container("slurm")["Image"]
         as_root = ("run", "--rm", "--user", "0", "--entrypoint", "ls", image)
-        assert "munge.key" not in docker(*as_root, "/etc/munge")
+        assert "munge.key" not in engine.docker(*as_root, "/etc/munge")
 
     def test_the_demo_job_hangs_and_the_alert_names_a_rank(self, prometheus: PrometheusApi) -> None:
         def named() -> list[str]:

@@ -126,9 +126,7 @@ def agent(request: pytest.FixtureRequest, directory: Path) -> Image:
     return request.getfixturevalue("builder").build("agent")  # type: ignore[no-any-return]
 
 
-def test_the_image_starts_the_node_agent_as_nobody_in_particular(
-    agent: Image,
-) -> None:
+def test_the_image_starts_the_node_agent_as_nobody_in_particular(agent: Image) -> None:
     _, config = agent
     assert config["User"] == "stagewatch"
     assert config["Entrypoint"] == ["/usr/local/bin/stagewatch-entrypoint"]

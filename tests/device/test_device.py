@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stagewatch.gpu.readings import Reading
-from tests.device.smi import FIELDS, compared
+from tests.device.smi import FIELDS
 from tests.fakes.nvml import FakeNvml
 
 NVIDIA_SMI = """#!/bin/sh
@@ -17,17 +16,6 @@ case $* in
     *) echo "47, [N/A], 5000{}" ;;
 esac
 """.format(", 1" * (len(FIELDS) - 3))
-
-
-def test_fields_agree_differ_or_are_lacking() -> None:
-    said = {"clocks.sm": "1755", "power.draw": "500", "temperature.memory": "[N/A]"}
-    read = {Reading.CLOCK.key("sm"): 1.755e9, Reading.POWER.key(): 300.0}
-    assert compared(said, read) == [
-        ("clocks.sm", "1755", "1755", "agree"),
-        ("power.draw", "500", "300", "DIFFER"),
-        ("temperature.memory", "[N/A]", "", "neither has it"),
-    ]
-    assert compared({"power.draw": "500"}, {}) == [("power.draw", "500", "", "the agent lacks it")]
 
 
 def test_each_part_is_run_or_told_why_not(nvml: FakeNvml, tmp_path: Path) -> None:

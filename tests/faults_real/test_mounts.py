@@ -206,18 +206,6 @@ def blocked_children(process: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-def test_a_full_file_system_gets_no_canary(faultfs: Mount, watch: Callable[..., Agent]) -> None:
-    mount = faultfs("m")
-    mount.fault("full")
-    agent = watch(mount)
-    name = str(mount.mount)
-    wait_for(
-        lambda: agent.value("io_canary_skipped", mount=name, reason="below_floor"), "no canary"
-    )
-    assert agent.value("io_filesystem_available_bytes", mount=name) == 16 * 4096
-    assert agent.value("io_canary_success", mount=name) is None
-
-
 def test_an_agent_with_a_dead_mount_can_be_stopped(
     faultfs: Mount, watch: Callable[..., Agent]
 ) -> None:

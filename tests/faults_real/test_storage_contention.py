@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stagewatch.host.mounts import mount_of, read_mounts
-from stagewatch.host.procfs import Procfs
-from stagewatch.ranks import blocked_tasks
 from stagewatch.ranks import io as rank_io
-from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
 from stagewatch.ranks.io import RankIoCollector
 from stagewatch.storage import io
 from stagewatch.storage.io import IoCollector, read_pressure
-from tests.fakes.faultfs import FaultFs
-from tests.ranks.fakes import FakeRanks, families, family_io, program
+from tests.ranks.fakes import FakeRanks, family_io, program
 from tests.waiting import wait_for
 
 PROC, SYS = Path("/proc"), Path("/sys")
@@ -83,34 +78,3 @@ def test_a_competing_writer_shows_as_pressure_and_not_as_the_ranks_writing(
         )
         rival_bytes = 512 * MIB
         assert 0 < written < rival_bytes
-
-
-def test_a_thread_that_waits_for_a_dead_mount_is_seen_with_its_rank(
-    faultfs: Callable[[str], FaultFs],
-) -> None:
-    mount = faultfs("m")
-    (mount.mount / "checkpoint").write_bytes(b"x")
-    ranks = FakeRanks()
-    proc = Procfs()
-    collector = BlockedTasksCollector(families(ranks), proc)
-    mount.fault("hang", "open")
-    with program(READER, str(mount.mount / "checkpoint")) as rank:
-        ranks.add(rank.pid, 3)
-
-        def waits() -> bool:
-            tasks = Path(f"/proc/{rank.pid}/task").iterdir()
-            channels = {proc.wait_channel(rank.pid, int(task.name)) for task in tasks}
-            return any("request_wait_answer" in channel for channel in channels)
-
-        def blocked() -> float:
-            return collector.collect().value(blocked_tasks.BLOCKED, "fuse") or 0
-
-        # FUSE waits interruptibly until the process is to end, and then can not be interrupted.
-        try:
-            wait_for(waits, "a thread that waits for the mount")
-            assert blocked() == 0
-            rank.say("end")
-            wait_for(blocked, "a blocked task")
-        finally:
-            mount.ok()  # else nothing can end the rank
-        wait_for(lambda: blocked() == 0, "none any more")

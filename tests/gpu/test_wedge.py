@@ -20,10 +20,7 @@ from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import MakeGpu, metrics, of
 from tests.waiting import wait_for
 
-SOMETIMES = {
-    "nvmlShutdown": {"gpu.5.lost": "1"},
-    "nvmlGpmSampleFree": {"gpu.0.mig": "0"},
-}
+SOMETIMES = {"nvmlShutdown": {"gpu.5.lost": "1"}, "nvmlGpmSampleFree": {"gpu.0.mig": "0"}}
 """Calls that are only made when something has happened."""
 CALLS = (
     "nvmlInitWithFlags",

@@ -277,9 +277,7 @@ class Play:
         environ["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'exporters'}"
         environ["OMP_NUM_THREADS"] = environ["OPENBLAS_NUM_THREADS"] = "1"
         return self._field.children.start(
-            command,
-            log=self.directory / log,
-            environ=clean_environ(environ),
+            command, log=self.directory / log, environ=clean_environ(environ)
         )
 
     def _new_lines(self) -> list[str]:

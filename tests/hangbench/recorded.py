@@ -18,17 +18,9 @@ from stagewatch.judgement.case_file import CaseFile, Truth, as_json, packed, rea
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.judgement.watch import JobKey, Judged, Watch
+from tests.hangbench import score
 from tests.hangbench.player import Played
 from tests.hangbench.probes import OUTSIDER, pids_in
-from tests.hangbench.score import (
-    STEP_SECONDS,
-    Outcome,
-    Seen,
-    number_of,
-    outcome,
-    outsiders,
-    truth_of,
-)
 from tests.hangbench.shape import Shape
 
 LOOK_SECONDS = 5.0
@@ -69,7 +61,9 @@ class Recorder:
         ]
         if _is_judged(played.shape):
             cluster = seen[-1][0] if seen else ""
-            case = CaseFile(cluster, name, [moment for _, moment in seen], truth=truth_of(played))
+            case = CaseFile(
+                cluster, name, [moment for _, moment in seen], truth=score.truth_of(played)
+            )
             (self._directory / f"{name}{SUFFIX}").write_bytes(packed(as_json(case)))
 
     def _look(self) -> Mapping[JobKey, Judged]:
@@ -90,16 +84,16 @@ def cases(directory: Path) -> Iterator[CaseFile]:
         yield read(file)
 
 
-def replay(some: Iterable[CaseFile]) -> list[Outcome]:
+def replay(some: Iterable[CaseFile]) -> list[score.Outcome]:
     """Judge each job again, and score the answers."""
     return [
-        outcome(case.job_id, case.truth, _seen(case, case.truth))
+        score.outcome(case.job_id, case.truth, _seen(case, case.truth))
         for case in some
         if case.truth is not None
     ]
 
 
-def summary(one: Outcome) -> str:
+def summary(one: score.Outcome) -> str:
     """The answer in a few words, which a test holds."""
     early = [f"{one.early} before the trigger"] if one.early else []
     paged = ["paged"] if one.paged_after is not None and not one.healthy else []
@@ -112,7 +106,7 @@ def expected(directory: Path) -> dict[str, str]:
     return told
 
 
-def accept(outcomes: Iterable[Outcome], directory: Path) -> None:
+def accept(outcomes: Iterable[score.Outcome], directory: Path) -> None:
     """Expect these from now on."""
     told = {one.name: summary(one) for one in outcomes}
     (directory / EXPECTED).write_text(json.dumps(told, indent=0, sort_keys=True) + "\n")
@@ -128,9 +122,9 @@ def looks(case: CaseFile) -> Iterator[tuple[float, list[State]]]:
         yield moment.time, course.look(moment)
 
 
-def _seen(case: CaseFile, truth: Truth) -> Seen:
+def _seen(case: CaseFile, truth: Truth) -> score.Seen:
     """What the judge has said from the job's begin to its end."""
-    seen = Seen()
+    seen = score.Seen()
     suspicions, pages = [], []
     budgets = {}
     for time, states in looks(case):
@@ -147,9 +141,9 @@ def _seen(case: CaseFile, truth: Truth) -> Seen:
         if time < truth.trigger or not (charges or ranks):
             continue
         seen.evidence |= {charge.evidence for charge in charges}
-        ranks |= {number_of(truth, c.rank.role, c.rank.rank) for c in charges}
-        lasts = int(LOOK_SECONDS / STEP_SECONDS)
-        seen.named |= {time + second * STEP_SECONDS: ranks for second in range(lasts)}
+        ranks |= {score.number_of(truth, c.rank.role, c.rank.rank) for c in charges}
+        lasts = int(LOOK_SECONDS / score.STEP_SECONDS)
+        seen.named |= {time + second * score.STEP_SECONDS: ranks for second in range(lasts)}
     seen.raised(suspicions, pages, truth.trigger)
     seen.budget = budgets.get(seen.suspected)
     return seen
@@ -163,4 +157,4 @@ def _outside(stalled: Iterable[Verdict], truth: Truth) -> frozenset[int]:
         for verdict in stalled
         if verdict.evidence == OUTSIDER and truth.servers
     )
-    return frozenset().union(*(outsiders(truth.servers, pids_in(text)) for text in told))
+    return frozenset().union(*(score.outsiders(truth.servers, pids_in(text)) for text in told))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from stagewatch.judgement.case_file import CaseFile
-from tests.hangbench.ablation import ablate
 from tests.hangbench.recorded import BLIND, RECORDED, cases, expected, replay, summary
 from tests.hangbench.score import RIGHT
 
@@ -32,13 +31,3 @@ def test_every_recorded_shape_is_judged_as_before(recorded: list[CaseFile]) -> N
 def test_every_shape_of_a_blind_run_is_judged_as_before() -> None:
     """Rightly or not: `docs/accuracy.md` has how often."""
     assert {one.name: summary(one) for one in replay(list(cases(BLIND)))} == expected(BLIND)
-
-
-def test_what_is_named_by_one_kind_of_evidence_is_lost_without_it(
-    recorded: list[CaseFile],
-) -> None:
-    dead = next(case for case in recorded if case.job_id == "killed_and_not_restarted")
-    rows = {row.split(" | ")[0].strip("| "): row for row in ablate([dead]).splitlines()}
-    assert "| 0 | 1: killed_and_not_restarted |" in rows["process_gone"]
-    assert "| 0 | 0 | 0 | 0 |" in rows["mismatch"]
-    assert "| 0 | 0 | 0 | 0 |" in rows["the fact stack"]

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.incidents.departures import (
-    MAX_PER_USER,
-    NAME,
-    Departures,
-    read,
-)
+from stagewatch.incidents.departures import MAX_PER_USER, NAME, Departures, read
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
 from tests.judgement.jobs import job

@@ -226,10 +226,7 @@ def test_a_rank_that_asks_a_server_in_vain_waits_for_it(state: State, told: Kern
     """Unless it does something else."""
     asks = rank("rollout", 0, NO_PROCESS)
     found = kernel_waits(
-        looked((asks.pid, state), waits=[]),
-        [asks],
-        Procfs(),
-        gone={asks.key: {asks.pid: (ENDED,)}},
+        looked((asks.pid, state), waits=[]), [asks], Procfs(), gone={asks.key: {asks.pid: (ENDED,)}}
     )
     assert found == {asks.key: (told,)}
 

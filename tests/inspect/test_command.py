@@ -92,7 +92,7 @@ def test_the_rank_that_left_the_loop_early_is_named(
         found.update(inspect.json())
         return any(one["culprits"] for one in found["verdicts"])
 
-    wait_for(named, "the verdict", 200)
+    wait_for(named, "the verdict", 200, pause=2.0)
     assert inspect.status == 3
     (verdict,) = found["verdicts"]
     assert verdict.keys() == {"job_id", "role", "stalled", "evidence", "culprits", "sentence"}

@@ -17,13 +17,7 @@ from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.limits import DEFAULT, Limits
 from stagewatch.judgement.memory import Moment
 from stagewatch.judgement.waits import waits_of
-from tests.judgement.cases import (
-    PARKED,
-    hang,
-    inside,
-    member,
-    ranks_of,
-)
+from tests.judgement.cases import PARKED, hang, inside, member, ranks_of
 from tests.judgement.jobs import LEFT, SPINNING, job
 
 BEGAN = 1_700_000_000.0

@@ -52,10 +52,7 @@ def test_witnesses_are_told_in_the_words_that_the_judge_gives_them() -> None:
 
 @pytest.mark.parametrize(
     ("beside", "causes", "job", "times"),
-    [
-        ("best_hours", [Cause("work", "rollout", 0.981)], "7", 1.5),
-        ("earlier_runs", [], "8", 1.25),
-    ],
+    [("best_hours", [Cause("work", "rollout", 0.981)], "7", 1.5), ("earlier_runs", [], "8", 1.25)],
 )
 def test_a_slow_job_is_told_in_the_words_of_the_alert(
     beside: str, causes: list[Cause], job: str, times: float

@@ -19,12 +19,7 @@ from stagewatch.judgement.facts import (
     RecordState,
     is_still,
 )
-from stagewatch.judgement.limits import (
-    DEFAULT,
-    FACTOR,
-    STILL_SECONDS,
-    UNTAUGHT_SECONDS,
-)
+from stagewatch.judgement.limits import DEFAULT, FACTOR, STILL_SECONDS, UNTAUGHT_SECONDS
 from stagewatch.ranks.nccl.layout import Communicator, Transfer
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
@@ -231,12 +226,7 @@ TOLD_NOTHING = member() | {
 UNTOLD = (
     TOLD_NOTHING
     | PARKED
-    | {
-        "unmarked": True,
-        "stage": "init",
-        "stages": frozenset(),
-        "progress_age_seconds": 130.0,
-    }
+    | {"unmarked": True, "stage": "init", "stages": frozenset(), "progress_age_seconds": 130.0}
 )
 """Has a record, and tells nothing in it; has stood still for so long."""
 BARE_STILL = UNTOLD | {
@@ -610,16 +600,10 @@ CASES: dict[str, Case] = {
         "cycle",
     ),
     "one-of-a-cycle-has-left-out-a-collective": hang(
-        8,
-        {},
-        NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 69)},
-        {5: "mismatch"},
+        8, {}, NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 69)}, {5: "mismatch"}
     ),
     "one-of-a-cycle-has-left-out-two": hang(
-        8,
-        {},
-        NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 68)},
-        {5: "mismatch"},
+        8, {}, NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 68)}, {5: "mismatch"}
     ),
     "a-cycle-of-a-pair-with-counts-of-its-own": nobody(
         8, {}, NESTED | {4: tensor(2, 99, 61), 5: after_tensor(2, 100, 60)}, "cycle"
@@ -882,16 +866,10 @@ CASES: dict[str, Case] = {
         {4: "not_begun"},
     ),
     "no-gpu-has-begun": nobody(
-        8,
-        WORLD,
-        {rank: below(has_open(rank, state="launched")) for rank in range(8)},
-        "group_only",
+        8, WORLD, {rank: below(has_open(rank, state="launched")) for rank in range(8)}, "group_only"
     ),
     "one-has-no-plugin": nobody(
-        8,
-        WORLD,
-        all_begun(rank_5=below(has_open(5, state="launched")), rank_7={}),
-        "group_only",
+        8, WORLD, all_begun(rank_5=below(has_open(5, state="launched")), rank_7={}), "group_only"
     ),
     # What the kernel shows.
     "all-read-a-pipe-of-one-that-sleeps": hang(4, reads("train", 2), {2: SLEEPS}, {2: "awaited"}),

@@ -207,10 +207,7 @@ def test_a_rank_is_at_work_while_it_writes_or_a_child_compiles(
 
     def at_work() -> dict[int, bool]:
         proc = Procfs()
-        with (
-            rank_directory(record_dir, proc) as ranks,
-            closing(GuardedFiles(proc.root)) as files,
-        ):
+        with rank_directory(record_dir, proc) as ranks, closing(GuardedFiles(proc.root)) as files:
             facts = observe(ranks, proc, looks=5, pause=0.2, files=files)
         return {fact.rank: fact.at_work for fact in facts if fact.job_id == "work-540"}
 

@@ -16,19 +16,10 @@ import yaml
 from stagewatch.core.errors import SourceError
 from stagewatch.core.processes import Children
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement import case_file
+from stagewatch.judgement import case_file, hardware
 from stagewatch.judgement.case_file import CaseFile
 from stagewatch.judgement.cases import Cases
 from stagewatch.judgement.collector import PROPOSED, JudgeCollector, JudgeContext, JudgeOptions
-from stagewatch.judgement.hardware import (
-    BEFORE_SECONDS,
-    LOST_NODE,
-    WITNESSES,
-    HardwareFault,
-    Proposal,
-    hardware_faults,
-    proposals,
-)
 from stagewatch.judgement.limits import DEFAULT
 from stagewatch.judgement.memory import State
 from stagewatch.judgement.watch import Watch
@@ -62,12 +53,14 @@ def state(**special: dict[str, Any]) -> State:
 HUNG_IN_CODE = state(rank_5=PARKED | {"collectives": {"world": 219}})
 
 
-def of_gpu(alert: str, uuid: str, node: str = "n2", at: float = BEGAN) -> HardwareFault:
-    return HardwareFault("c", node, alert, uuid, at, "79" if alert == "GPUXidCritical" else "")
+def of_gpu(alert: str, uuid: str, node: str = "n2", at: float = BEGAN) -> hardware.HardwareFault:
+    return hardware.HardwareFault(
+        "c", node, alert, uuid, at, "79" if alert == "GPUXidCritical" else ""
+    )
 
 
-def named(*errors: HardwareFault, of: State = HUNG_IN_CODE) -> list[tuple[str, str, str]]:
-    return [(one.node, one.uuid, one.witness) for one in proposals(KEY, [of], errors, NOW)]
+def named(*errors: hardware.HardwareFault, of: State = HUNG_IN_CODE) -> list[tuple[str, str, str]]:
+    return [(one.node, one.uuid, one.witness) for one in hardware.proposals(KEY, [of], errors, NOW)]
 
 
 def test_nobody_drains_a_node_for_a_deadlock_in_python() -> None:
@@ -76,7 +69,7 @@ def test_nobody_drains_a_node_for_a_deadlock_in_python() -> None:
 
 
 def test_an_xid_of_the_gpu_of_the_rank_at_fault_bears_witness() -> None:
-    (found,) = proposals(KEY, [HUNG_IN_CODE], [of_gpu("GPUXidCritical", "GPU-5")], NOW)
+    (found,) = hardware.proposals(KEY, [HUNG_IN_CODE], [of_gpu("GPUXidCritical", "GPU-5")], NOW)
     assert (found.node, found.uuid, found.witness, found.code) == (
         *("n2", "GPU-5", "GPUXidCritical"),
         "79",
@@ -94,11 +87,13 @@ def test_an_xid_of_the_gpu_of_the_rank_at_fault_bears_witness() -> None:
         of_gpu("GPUXidCritical", "GPU-4"),  # of another GPU of the node
         of_gpu("GPUXidCritical", ""),  # nobody knows of which
         of_gpu("GPULost", "GPU-5", node="n1"),
-        of_gpu("GPUNVLinkDown", "GPU-5", at=BEGAN - BEFORE_SECONDS - 1),  # it had run with that
+        of_gpu(
+            "GPUNVLinkDown", "GPU-5", at=BEGAN - hardware.BEFORE_SECONDS - 1
+        ),  # it had run with that
         dataclasses.replace(of_gpu("GPULost", "GPU-5"), cluster="other"),
     ],
 )
-def test_an_error_elsewhere_or_of_another_time_bears_none(error: HardwareFault) -> None:
+def test_an_error_elsewhere_or_of_another_time_bears_none(error: hardware.HardwareFault) -> None:
     assert named(error) == []
 
 
@@ -131,7 +126,10 @@ def lost_nodes(*ranks: int, seconds: float = 400.0) -> State:
 
 
 def test_a_lost_node_is_proposed_and_a_lost_rack_is_not() -> None:
-    assert named(of=lost_nodes(2, 3)) == [("n1", "GPU-2", LOST_NODE), ("n1", "GPU-3", LOST_NODE)]
+    assert named(of=lost_nodes(2, 3)) == [
+        ("n1", "GPU-2", hardware.LOST_NODE),
+        ("n1", "GPU-3", hardware.LOST_NODE),
+    ]
     assert named(of=lost_nodes(0, 2, 4)) == []
     assert named(of=lost_nodes(2, 3, seconds=200.0)) == []  # it may come back
 
@@ -143,9 +141,13 @@ def test_of_all_recorded_faults_no_node_is_proposed_though_each_has_a_broken_gpu
     for case in cases(RECORDED):
         states, at = case.states(), case.moments[-1].time if case.moments else 0.0
         nodes = {rank.node for moment in case.moments for rank in moment.ranks}
-        broken = [HardwareFault(case.cluster, node, "GPULost", "GPU-spare", at) for node in nodes]
+        broken = [
+            hardware.HardwareFault(case.cluster, node, "GPULost", "GPU-spare", at) for node in nodes
+        ]
         charged += any(state.verdict.charges for state in states)
-        assert proposals((case.cluster, case.job_id), states, broken, at) == (), case.job_id
+        assert hardware.proposals((case.cluster, case.job_id), states, broken, at) == (), (
+            case.job_id
+        )
     assert charged > 100
 
 
@@ -153,7 +155,7 @@ def test_what_is_only_likely_says_so() -> None:
     alone = state(rank_5=PARKED | {"collectives": {}, "inside": {}, "stage": "rollout"})
     hot = [of_gpu("GPUThrottledByHeat", "GPU-5")]  # which stops nobody
     for blamed, errors in ((alone, [of_gpu("GPULost", "GPU-5")]), (HUNG_IN_CODE, hot)):
-        (found,) = proposals(KEY, [blamed], errors, NOW)
+        (found,) = hardware.proposals(KEY, [blamed], errors, NOW)
         assert found.confidence == "likely"
 
 
@@ -165,8 +167,8 @@ def test_each_witness_is_an_alert_that_is_shipped_and_tells_of_which_gpu_it_is()
         for rule in group["rules"]
         if "alert" in rule
     }
-    for alert, kind in WITNESSES.items():
-        if alert != LOST_NODE:
+    for alert, kind in hardware.WITNESSES.items():
+        if alert != hardware.LOST_NODE:
             assert alert in rules
             if kind.component == "GPU" and "xid" not in rules[alert]:
                 assert re.search(r"uuid", rules[alert]), alert
@@ -175,8 +177,8 @@ def test_each_witness_is_an_alert_that_is_shipped_and_tells_of_which_gpu_it_is()
 # ---- In a case, and asked of a real Prometheus ------------------------------------------------
 
 
-def proposal(**changes: Any) -> Proposal:
-    (found,) = proposals(KEY, [HUNG_IN_CODE], [of_gpu("GPUXidCritical", "GPU-5")], NOW)
+def proposal(**changes: Any) -> hardware.Proposal:
+    (found,) = hardware.proposals(KEY, [HUNG_IN_CODE], [of_gpu("GPUXidCritical", "GPU-5")], NOW)
     return dataclasses.replace(found, **changes)
 
 
@@ -221,7 +223,8 @@ def test_the_judge_asks_for_witnesses_and_keeps_the_proposal(
     made.add("gpu_xid_last_timestamp_seconds", NOW - 50, **xid)
     api = PrometheusApi(filled_prometheus(children, tmp_path / "p", made, lookback="6s"))
     assert {
-        (one.alert, one.uuid, one.code, NOW - one.time) for one in hardware_faults(api, NOW)
+        (one.alert, one.uuid, one.code, NOW - one.time)
+        for one in hardware.hardware_faults(api, NOW)
     } == {
         ("GPULost", "GPU-5", "", 100.0),
         ("GPUXidCritical", "GPU-2", "48", 50.0),
@@ -232,7 +235,7 @@ def test_the_judge_asks_for_witnesses_and_keeps_the_proposal(
         Watch(api),
         Cases(tmp_path / "cases", DEFAULT),
         clock=lambda: NOW,
-        errors=lambda at: hardware_faults(api, at),
+        errors=lambda at: hardware.hardware_faults(api, at),
     )
     out = collector.collect()
     assert [one.node for one in context.standing] == ["n2"]

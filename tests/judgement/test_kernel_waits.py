@@ -105,13 +105,7 @@ def test_a_circle_is_none_while_who_has_left_may_be_waited_for() -> None:
 QUEUE = KernelWait("a receive from a connection", through="broker (pid 7)")
 
 
-@pytest.mark.parametrize(
-    ("what", "patience"),
-    [
-        ({}, 180.0),
-        ({"device": Device.WORKS}, 900.0),
-    ],
-)
+@pytest.mark.parametrize(("what", "patience"), [({}, 180.0), ({"device": Device.WORKS}, 900.0)])
 def test_nobody_is_woken_early_while_another_role_may_fill_a_queue(
     what: dict[str, Any], patience: float
 ) -> None:

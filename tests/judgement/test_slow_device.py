@@ -26,8 +26,6 @@ from stagewatch.ranks.own_work import OwnWork
 from stagewatch.ranks.records import parse
 from tests.alerts.promtool import needs_promtool, series
 from tests.client.hooking import fresh_client
-from tests.hangbench.actions import Slowness
-from tests.hangbench.shape import SHAPES, Shape, load
 from tests.judgement.promtool_queries import PromtoolQueries
 from tests.judgement.slow_series import TICK
 from tests.judgement.test_slow_watch import ever
@@ -39,8 +37,6 @@ OPERATION = 0.02
 """Seconds that an all_reduce takes once all have come."""
 Work = Callable[[int, int, float], float]
 """Seconds of own work on the host, by rank, step and time."""
-PLAYED = ("fifth_slower_from_start", "rare_bursts", "rotating_collections", "slow_node_hot")
-"""Of HangBench's in which a few ranks work, and then meet, one of each kind."""
 
 
 @dataclasses.dataclass
@@ -157,36 +153,6 @@ def _show(
 def slower(factor: float) -> Work:
     """Rank 3 takes so many times as long from a minute on."""
     return lambda rank, _, now: 0.5 * (factor if rank == 3 and now >= SLOW_FROM else 1.0)
-
-
-def played_by(shape: Shape) -> Work:
-    """What HangBench's processes do in that shape."""
-    slow, sleep, _ = shape.step
-    told = {"steps": 0, "period": 0, "rotate": 0} | slow.arguments
-    slowness = Slowness(told["factor"], slow.at, told["steps"], told["period"], told["rotate"])
-
-    def work(rank: int, step: int, _: float) -> float:
-        noise = Random(f"{shape.seed} {rank} {step}").gauss(1, shape.jitter)
-        turn = Random(f"{shape.seed} turn {step // max(1, slowness.rotate)}").randrange(shape.world)
-        on = step >= slow.at and (slow.ranks is None or rank in slow.ranks)
-        on = on and slowness.applies(step, turn == rank)
-        longer = slowness.factor if on else 1.0
-        return sleep.arguments["seconds"] * min(max(noise, 0.5), 2.0) * longer
-
-    return work
-
-
-@pytest.mark.parametrize("name", PLAYED)
-def test_slow_shapes_are_judged_on_a_device_as_on_gloo(played: Played, name: str) -> None:
-    """Whoever is slow by a fifth or more is named, where others vary by 5 %; and nobody else."""
-    shape = load(SHAPES / f"{name}.toml")
-    truth = set().union(*shape.expect.sets)
-    truth |= {rank for rank in range(shape.world) if shape.node_of(rank) == shape.expect.node}
-    course = Course(played_by(shape), ranks=shape.world, noise=0)
-    found = ever(played(course, True))
-    assert found <= truth
-    if shape.slow and shape.slow.factor >= 1.2 and shape.jitter <= 0.05:
-        assert found == truth
 
 
 @pytest.mark.parametrize("factor", [1.2, 4.0])

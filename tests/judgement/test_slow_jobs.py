@@ -9,20 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.judgement.slow_jobs import (
-    Cause,
-    Hour,
-    JobsLook,
-    JobsWatch,
-    causes,
-    quantile,
-    slow_job,
-    usual,
-)
+from stagewatch.judgement import slow_jobs
 from tests.alerts.promtool import needs_promtool, series
 from tests.judgement.promtool_queries import PromtoolQueries
 
-HOUR = Hour(step_seconds=15.0, steps=240, best_seconds=10.0)
+HOUR = slow_jobs.Hour(step_seconds=15.0, steps=240, best_seconds=10.0)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +28,10 @@ HOUR = Hour(step_seconds=15.0, steps=240, best_seconds=10.0)
         (replace(HOUR, earlier_seconds=5.0), "best_hours"),
     ],
 )
-def test_a_job_is_slow_beside_its_best_hours_or_earlier_runs(hour: Hour, told: str | None) -> None:
-    slow = slow_job(hour)
+def test_a_job_is_slow_beside_its_best_hours_or_earlier_runs(
+    hour: slow_jobs.Hour, told: str | None
+) -> None:
+    slow = slow_jobs.slow_job(hour)
     assert (slow.beside if slow else None) == told
 
 
@@ -53,29 +46,34 @@ def test_a_job_is_slow_beside_its_best_hours_or_earlier_runs(hour: Hour, told: s
 def test_earlier_runs_tell_something_where_they_agree(
     runs: list[float], seconds: float | None
 ) -> None:
-    assert usual(runs) == seconds
+    assert slow_jobs.usual(runs) == seconds
 
 
 def test_quantiles_are_those_of_promql() -> None:
-    assert [quantile(share, [4.0, 1.0, 2.0]) for share in (0, 0.25, 0.5, 1)] == [1, 1.5, 2, 4]
+    assert [slow_jobs.quantile(share, [4.0, 1.0, 2.0]) for share in (0, 0.25, 0.5, 1)] == [
+        1,
+        1.5,
+        2,
+        4,
+    ]
 
 
 @pytest.mark.parametrize(
     ("lost", "told"),
     [
-        ({("train", "work"): 5.0}, [Cause("work", "train", 1.0)]),
+        ({("train", "work"): 5.0}, [slow_jobs.Cause("work", "train", 1.0)]),
         (
             {("train", "waiting"): 2.0, ("rollout", "waiting"): 2.0, ("train", "work"): 1.0},
-            [Cause("waiting", "", 0.8)],
+            [slow_jobs.Cause("waiting", "", 0.8)],
         ),
-        ({("train", "work"): 5.0, ("", "data"): 4.0}, [Cause("data", "", 0.8)]),
-        ({("train", "waiting"): 5.0, ("", "device"): 4.0}, [Cause("device", "", 0.8)]),
+        ({("train", "work"): 5.0, ("", "data"): 4.0}, [slow_jobs.Cause("data", "", 0.8)]),
+        ({("train", "waiting"): 5.0, ("", "device"): 4.0}, [slow_jobs.Cause("device", "", 0.8)]),
     ],
 )
 def test_the_cause_is_what_most_of_the_lost_time_went_to(
-    lost: Mapping[tuple[str, str], float], told: list[Cause]
+    lost: Mapping[tuple[str, str], float], told: list[slow_jobs.Cause]
 ) -> None:
-    assert causes(lost, 5.0) == told
+    assert slow_jobs.causes(lost, 5.0) == told
 
 
 LIVE = """
@@ -121,7 +119,7 @@ class Jobs:
         self.given[series(name, **labels)] = blank + text
 
 
-Watched = Callable[[Jobs, list[int]], list[JobsLook]]
+Watched = Callable[[Jobs, list[int]], list[slow_jobs.JobsLook]]
 
 
 @pytest.fixture
@@ -130,15 +128,15 @@ def watched(tmp_path: Path) -> Watched:
     live = tmp_path / "live.rules.yaml"
     live.write_text(LIVE)
 
-    def play(jobs: Jobs, minutes: list[int]) -> list[JobsLook]:
+    def play(jobs: Jobs, minutes: list[int]) -> list[slow_jobs.JobsLook]:
         rules = [live, "slow.rules.yaml", "slow-jobs.rules.yaml"]
         api = PromtoolQueries(tmp_path, rules, jobs.given, interval="1m")
-        return api.ask(lambda: [JobsWatch(api).look(60.0 * minute) for minute in minutes])
+        return api.ask(lambda: [slow_jobs.JobsWatch(api).look(60.0 * minute) for minute in minutes])
 
     return play
 
 
-def told(look: JobsLook) -> dict[str, list[str]]:
+def told(look: slow_jobs.JobsLook) -> dict[str, list[str]]:
     """By job, the words about what has grown."""
     return {role.job_id: [one.words for one in look.causes[role]] for role in look.slow}
 

@@ -9,30 +9,25 @@ import pytest
 from stagewatch.core.collector import NoOptions
 from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.core.exposition import render
+from stagewatch.judgement import slow_watch
 from stagewatch.judgement.collector import SPEC as JOBS_SPEC
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions
 from stagewatch.judgement.slow import Node, Rank, Role, Turn
 from stagewatch.judgement.slow_jobs import Cause, JobsLook, JobsWatch, Slow
-from stagewatch.judgement.slow_watch import (
-    LASTING,
-    STANDS_OUT,
-    ShownWitness,
-    SlowLook,
-    SlowRank,
-    SlowWatch,
-)
 from stagewatch.judgement.slowness import SPEC, samples
 from stagewatch.prometheus.api import Series
 
 RANK = Rank("c", "n2", "7", "train", "3")
 ROLE = RANK.role_key
-BESIDE = ShownWitness("core_wait", "", "Its threads wait for a core %s of the time.", 0.3)
+BESIDE = slow_watch.ShownWitness(
+    "core_wait", "", "Its threads wait for a core %s of the time.", 0.3
+)
 NOW = 10_000.0
 
 
 def test_what_two_looks_have_shown_is_exported() -> None:
-    ranks = SlowLook(
-        {RANK: SlowRank(1.2, 9880.0, 0.16, 0.5, (BESIDE,))},
+    ranks = slow_watch.SlowLook(
+        {RANK: slow_watch.SlowRank(1.2, 9880.0, 0.16, 0.5, (BESIDE,))},
         {Node("c", "n2", "7", "train"): 1.2},
         {Role("c", "8", "train"): 4},
         {Role("c", "8", "train"): Turn(0.3, 4)},
@@ -81,8 +76,8 @@ class Answers:
             raise SourceError("no answer")
         labels = dict(zip(Rank._fields, RANK, strict=True))
         values = {
-            STANDS_OUT: 0.16,
-            LASTING: 0.2,
+            slow_watch.STANDS_OUT: 0.16,
+            slow_watch.LASTING: 0.2,
             "rl_rank_slow_since_timestamp_seconds": 5000.0,
             "rl_rank_run_queue_seconds_total": 0.3,
             "count_over_time(rank:rl_own_work_excess": 40.0,
@@ -95,20 +90,20 @@ class Answers:
 
 
 def test_a_judge_that_is_started_knows_since_when_a_rank_is_slow() -> None:
-    (one,) = SlowWatch(Answers()).look(NOW).ranks.values()
+    (one,) = slow_watch.SlowWatch(Answers()).look(NOW).ranks.values()
     assert (one.ratio, one.since) == (1.2, 5000.0)
     assert [each.witness for each in one.witnesses] == ["core_wait"]
 
 
 def test_witnesses_that_are_not_answered_take_no_name_away() -> None:
     api = Answers(fails=lambda expression, at: "run_queue" in expression)
-    (one,) = SlowWatch(api).look(NOW).ranks.values()
+    (one,) = slow_watch.SlowWatch(api).look(NOW).ranks.values()
     assert one.witnesses == ()
 
 
 def test_witnesses_are_asked_for_once_a_minute() -> None:
     api = Answers()
-    watch = SlowWatch(api)
+    watch = slow_watch.SlowWatch(api)
     for look in range(9):
         watch.look(NOW + 15 * look)
     asked = [at - NOW for expression, at in api.asked if "rl_rank_run_queue" in expression]
@@ -117,7 +112,7 @@ def test_witnesses_are_asked_for_once_a_minute() -> None:
 
 def test_looks_that_were_missed_are_made_up_for() -> None:
     api = Answers(fails=lambda expression, at: NOW < at < NOW + 70 and at != NOW + 15)
-    watch = SlowWatch(api)
+    watch = slow_watch.SlowWatch(api)
     watch.look(NOW)
     watch.look(NOW + 15)
     for at in (NOW + 30, NOW + 45):
@@ -126,14 +121,14 @@ def test_looks_that_were_missed_are_made_up_for() -> None:
     api._fails = lambda expression, at: False
     api.asked.clear()
     watch.look(NOW + 75)
-    asked = [at - NOW for expression, at in api.asked if expression == STANDS_OUT]
+    asked = [at - NOW for expression, at in api.asked if expression == slow_watch.STANDS_OUT]
     assert asked == [30, 45, 60, 75]
 
 
 def test_after_a_long_silence_only_ten_minutes_are_gone_through() -> None:
     api = Answers()
-    SlowWatch(api).look(NOW)
-    times = [at for expression, at in api.asked if expression == STANDS_OUT]
+    slow_watch.SlowWatch(api).look(NOW)
+    times = [at for expression, at in api.asked if expression == slow_watch.STANDS_OUT]
     assert (len(times), times[0], times[-1]) == (40, NOW - 585, NOW)
 
 

@@ -38,12 +38,7 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
     "budget-taught": (1, ALONE, {0: aged(11.8)}, {0: aged(11.95)}),
     "budget-untaught": (2, ALONE, {0: aged(29, stage="reward")}, {0: aged(31, stage="reward")}),
     **{
-        f"still-{stage}": (
-            2,
-            ALONE | POLL,
-            {0: aged(59, stage=stage)},
-            {0: aged(61, stage=stage)},
-        )
+        f"still-{stage}": (2, ALONE | POLL, {0: aged(59, stage=stage)}, {0: aged(61, stage=stage)})
         for stage in ("checkpoint", "init", "eval")
     },
     **{
@@ -62,12 +57,7 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         {0: {"storage_wait_seconds": 61.0}},
     ),
     "at-work": (2, ALONE, {0: WORK | aged(71.8)}, {0: WORK | aged(71.95)}),
-    "at-work-young": (
-        1,
-        ALONE | WORK | {"gaps": 9},
-        {0: aged(191.8)},
-        {0: aged(191.95)},
-    ),
+    "at-work-young": (1, ALONE | WORK | {"gaps": 9}, {0: aged(191.8)}, {0: aged(191.95)}),
     "young": (1, ALONE | WORK | aged(190), {0: {"gaps": 9}}, {0: {"gaps": 10}}),
     "running": (2, WORLD | SPIN | OUTSIDE | aged(71.8), {}, {1: aged(71.95), 0: aged(71.95)}),
     "running-in-no-collective": (

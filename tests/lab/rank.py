@@ -10,10 +10,8 @@ takes.  The orders are the methods below.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -93,13 +91,6 @@ class Rank:
         self.board.enter(self.rank)
         while True:
             pass
-
-    def order_uninterruptible(self, _: str) -> None:
-        """State D: a parent waits that way for the child of a vfork."""
-        libc = ctypes.CDLL(None)
-        if libc.vfork() == 0:
-            libc.prctl(1, signal.SIGKILL)
-            libc.pause()
 
     def order_read(self, path: str) -> None:
         """Load data from a file."""

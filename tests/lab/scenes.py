@@ -149,16 +149,13 @@ def requeue(job: Job) -> None:
 SCENES = {
     # The sync stall.
     "s0_8": Scene(on("s0-8", 8, 2), order("lap leave", 3)),
-    "node_leaves": Scene(on("node-leaves", 8, 4, wait="park"), order("lap leave", 6, 7)),
     # One rank that the others wait for.
     "behind_spin": Scene(train("behind-spin", 4), order("train park", 3)),
     "torch": Scene(
         train("torch", 4, program="tests.lab.torch_rank"), order("train wait", 2), lacks=no_torch
     ),
-    "killed": Scene(train("killed", 4, wait="park"), send(signal.SIGKILL, 1)),
     "raised": Scene(train("raised", 4, wait="park"), order("lap fail", 2)),
     "stopped": Scene(train("stopped", 4), send(signal.SIGSTOP, 2)),
-    "uninterruptible": Scene(train("uninterruptible", 4), order("train uninterruptible", 3)),
     "dead_mount": Scene(train("dead-mount", 4, wait="park"), nothing, lacks=missing),
     # Ranks in odd places.
     "container": Scene(

@@ -15,12 +15,9 @@ from tests.lab.lab import Job
 
 NAMED = {
     "s0_8": {(3, "left_loop_early")},
-    "node_leaves": {(6, "left_loop_early"), (7, "left_loop_early")},
     "behind_spin": {(3, "awaited")},
     "torch": {(2, "awaited")},
-    "killed": {(1, "process_gone")},
     "raised": {(2, "process_gone")},
-    "uninterruptible": {(3, "io_blocked")},
     "dead_mount": {(1, "io_blocked")},
     "stopped": {(2, "odd_one_out")},
     "container": {(1, "left_loop_early")},

@@ -91,6 +91,14 @@ class Running:
         ago = int(time.time() - self.began) + 1
         return [found.labels for found in self.api.query(f"last_over_time({selector}[{ago}s])")]
 
+    def fired(self, name: str, alert: str, label: str) -> set[tuple[str, ...]]:
+        """Role, rank and a label of the alerts of that name for a scenario's job."""
+        return {
+            (labels["role"], labels["rank"], labels[label])
+            for labels in self.firing(f"job-{name}")
+            if labels["alertname"] == alert
+        }
+
     def ever(self, metric: str, name: str, labels: str = "") -> list[Series]:
         """The highest value that each series of a scenario's job has ever had."""
         ago = int(time.time() - self.began) + 1
@@ -247,16 +255,16 @@ def test_the_starved_rank_waited_for_its_core_and_was_killed(running: Running) -
     assert max(waited, key=lambda each: waited[each]) == rank
     killed = running.ever("log_oom_kills_total", LAST)
     assert {found.labels["rank"] for found in killed} == {rank}
+    alerts = wait_for(lambda: running.fired(LAST, "OutOfMemoryKill", "scope"), "the alert")
+    assert alerts == {("rollout", rank, "cgroup")}
 
 
 def test_the_first_failure_stays_first_when_the_controller_fails_later(running: Running) -> None:
-    first = [
-        (labels["role"], labels["rank"], labels["error"])
-        for labels in running.firing("job-masked-oom")
-        if labels["alertname"] == "FirstFailure"
-    ]
     rank = running.record("masked-oom").origin["rank"]
-    assert first == [("train", rank, "OutOfDeviceMemory")]
+    failed = running.fired("masked-oom", "FirstFailure", "error")
+    assert failed == {("train", rank, "OutOfDeviceMemory")}
+    logged = running.fired("masked-oom", "LogFirstError", "pattern")
+    assert logged == {("train", rank, "cuda_oom")}
     ends = running.experiments["masked-oom"].job.log().splitlines()
     errors = [line for line in ends if "ERROR" in line]
     assert "Request timeout" in errors[-1], "which is what a person would see at the log's end"

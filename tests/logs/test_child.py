@@ -22,10 +22,7 @@ def test_a_file_that_appears_later_is_read_from_its_beginning(tmp_path: Path) ->
     reader = Reader(tmp_path / "*.log")
     reader.read()
     append(tmp_path / "new.log", f"{OOM}[rank7]: {OOM}")
-    assert counts(reader.read()) == {
-        ("oom", "", "", "", "new.log"): 1,
-        ("oom", "", "", "7", ""): 1,
-    }
+    assert counts(reader.read()) == {("oom", "", "", "", "new.log"): 1, ("oom", "", "", "7", ""): 1}
 
 
 def test_labels_come_from_the_path(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from stagewatch.client import _api
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.nccl import inspector
 from stagewatch.ranks.nccl.collector import (
     BANDWIDTH,
     COMPARED,
@@ -26,14 +27,6 @@ from stagewatch.ranks.nccl.collector import (
     LAST,
     SECONDS,
     InspectorCollector,
-)
-from stagewatch.ranks.nccl.inspector import (
-    Arrivals,
-    Ended,
-    Measured,
-    Operations,
-    read_lines,
-    read_text,
 )
 from stagewatch.ranks.record_directory import RecordDirectory
 
@@ -78,31 +71,35 @@ def head_of_dump(pid: int, member: int = 2) -> bytes:
 
 
 def test_prometheus_text_gives_time_and_bandwidth_of_each_operation() -> None:
-    report = read_text(TEXT)
-    all_reduce = report.measured[Operations("DP Group 0", "AllReduce", "4-5GB")]
-    assert all_reduce == Measured(pytest.approx(678.263e9), pytest.approx(9.49847e-3))
-    assert report.measured[Operations("DP Group 0", "Send", "4-5GB")].seconds > 0
+    report = inspector.read_text(TEXT)
+    all_reduce = report.measured[inspector.Operations("DP Group 0", "AllReduce", "4-5GB")]
+    assert all_reduce == inspector.Measured(pytest.approx(678.263e9), pytest.approx(9.49847e-3))
+    assert report.measured[inspector.Operations("DP Group 0", "Send", "4-5GB")].seconds > 0
     assert not +report.lacks
 
 
 @pytest.mark.parametrize(
     ("release", "all_reduce"),
     [
-        ("2.29.7", Operations("0x5eed0000c0ffee", "AllReduce", "4.00MB")),
-        ("2.30.7", Operations("DP Group 0", "AllReduce", "4-5MB")),
+        ("2.29.7", inspector.Operations("0x5eed0000c0ffee", "AllReduce", "4.00MB")),
+        ("2.30.7", inspector.Operations("DP Group 0", "AllReduce", "4-5MB")),
     ],
 )
-def test_the_text_that_a_release_has_written_is_read(release: str, all_reduce: Operations) -> None:
+def test_the_text_that_a_release_has_written_is_read(
+    release: str, all_reduce: inspector.Operations
+) -> None:
     """That of 2.29 names communicators by their number alone."""
-    report = read_text((WRITTEN / f"{release}.prom").read_text())
-    assert report.measured[all_reduce] == Measured(pytest.approx(15.6504e9), pytest.approx(402e-6))
+    report = inspector.read_text((WRITTEN / f"{release}.prom").read_text())
+    assert report.measured[all_reduce] == inspector.Measured(
+        pytest.approx(15.6504e9), pytest.approx(402e-6)
+    )
     assert not +report.lacks
 
 
 @pytest.mark.parametrize("release", ["2.28.3", "2.30.7"])
 def test_the_lines_that_a_release_has_written_tell_who_came_last(release: str) -> None:
-    report = read_lines((WRITTEN / f"{release}.log").read_bytes())
-    arrivals = Arrivals()
+    report = inspector.read_lines((WRITTEN / f"{release}.log").read_bytes())
+    arrivals = inspector.Arrivals()
     for one in report.ended:
         arrivals.add(one)
     members = {one.pid: one.member for one in report.ended}
@@ -113,7 +110,7 @@ def test_the_lines_that_a_release_has_written_tell_who_came_last(release: str) -
 
 
 def test_totals_that_an_option_of_inspector_adds_are_passed_over() -> None:
-    assert not +read_text(f'{TEXT}nccl_collectives_dropped_total{{gpu="GPU0"}} 7\n').lacks
+    assert not +inspector.read_text(f'{TEXT}nccl_collectives_dropped_total{{gpu="GPU0"}} 7\n').lacks
 
 
 @pytest.mark.parametrize(
@@ -127,7 +124,7 @@ def test_totals_that_an_option_of_inspector_adds_are_passed_over() -> None:
 def test_a_sample_that_lacks_something_is_counted_and_the_others_are_read(
     line: str, lacks: str
 ) -> None:
-    report = read_text(f"{TEXT}{line}\n")
+    report = inspector.read_text(f"{TEXT}{line}\n")
     assert +report.lacks == {lacks: 1}
     assert len(report.measured) == 2
 
@@ -135,7 +132,7 @@ def test_a_sample_that_lacks_something_is_counted_and_the_others_are_read(
 def test_lines_of_json_give_each_collective_and_unknown_fields_are_skipped() -> None:
     later = record(coll_timing_source="kernel_gpu", of_a_later_version=[1])
     later["header"]["comm_name"] = "DP Group 0"
-    report = read_lines(lines(record(), later, {"p2p_perf": {}}))
+    report = inspector.read_lines(lines(record(), later, {"p2p_perf": {}}))
     assert [one.communicator for one in report.ended] == ["0x7f8c496ae9f661", "DP Group 0"]
     one = report.ended[0]
     assert (one.pid, one.member, one.members, one.op) == (4711, 2, 8, "AllReduce")
@@ -147,29 +144,31 @@ def test_lines_of_format_4_3_belong_to_the_head_of_their_dump() -> None:
     """Its README tells it: no release that could be built here writes it."""
 
     one = lines({"coll_perf": record()["coll_perf"]})
-    first = read_lines(one + head_of_dump(4711, 2) + one + lines({"proxy_trace": {}}))
+    first = inspector.read_lines(one + head_of_dump(4711, 2) + one + lines({"proxy_trace": {}}))
     assert [done.member for done in first.ended] == [2]
     assert first.lacks == {"header": 1}
-    second = read_lines(one + head_of_dump(4711, 5) + one, first.reporter)
+    second = inspector.read_lines(one + head_of_dump(4711, 5) + one, first.reporter)
     assert [done.member for done in second.ended] == [2, 5]
     damaged = head_of_dump(4711, 5).replace(b'"pid"', b'"PID"') + one
-    assert read_lines(damaged, second.reporter).lacks == {"pid": 1, "header": 1}
+    assert inspector.read_lines(damaged, second.reporter).lacks == {"pid": 1, "header": 1}
 
 
 def test_a_line_that_lacks_a_field_is_counted_by_its_name() -> None:
     bad = record()
     del bad["coll_perf"]["coll_sn"]
-    report = read_lines(lines(bad, record(coll_exec_time_us=-1), 7) + b"{\n" + b"[" * 9999)
+    report = inspector.read_lines(
+        lines(bad, record(coll_exec_time_us=-1), 7) + b"{\n" + b"[" * 9999
+    )
     assert not report.ended
     assert report.lacks == {"coll_sn": 1, "line": 4}
 
 
-def ended(pid: int, sequence: int, seconds: float) -> Ended:
-    return Ended(pid, "world", pid, 4, "AllReduce", sequence, 1 << 20, seconds, 1e9)
+def ended(pid: int, sequence: int, seconds: float) -> inspector.Ended:
+    return inspector.Ended(pid, "world", pid, 4, "AllReduce", sequence, 1 << 20, seconds, 1e9)
 
 
 def test_who_comes_last_is_in_the_collective_for_the_shortest_time() -> None:
-    arrivals = Arrivals()
+    arrivals = inspector.Arrivals()
     for sequence in range(10):
         late = 2 if sequence < 8 else 3
         for pid in range(4):

@@ -134,9 +134,7 @@ def test_whoever_is_killed_at_any_moment_leaves_a_file_that_can_be_read(ring: Ri
         four.close()
 
 
-def test_whoever_is_killed_while_it_starts_leaves_nothing_that_cannot_be_told(
-    ring: Rings,
-) -> None:
+def test_whoever_is_killed_while_it_starts_leaves_nothing_that_cannot_be_told(ring: Rings) -> None:
     dice = random.Random(36)
     for _ in range(12):
         four = ring(ranks=4)

@@ -62,12 +62,7 @@ ROCE = {
     "np_ecn_marked_roce_packets": 8,
     "lifespan": 10,
 }
-EFA = {
-    "tx_bytes": 500,
-    "rx_bytes": 600,
-    "rx_drops": 1,
-    "retrans_timeout_events": 3,
-}
+EFA = {"tx_bytes": 500, "rx_bytes": 600, "rx_drops": 1, "retrans_timeout_events": 3}
 
 
 def test_infiniband_counters(tmp_path: Path) -> None:

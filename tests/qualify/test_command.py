@@ -152,10 +152,7 @@ def test_a_pass_says_what_it_is_not_of(played: Qualify) -> None:
 
 def test_storage_is_written_and_read_back(qualify: Qualify, tmp_path: Path) -> None:
     (there := tmp_path / "there").mkdir()
-    arguments = (
-        "--skip",
-        "clock,memory,product,all_reduce",
-    )
+    arguments = ("--skip", "clock,memory,product,all_reduce")
     done = qualify(*arguments, "--storage", f"{there},{tmp_path / 'none'}", "--json")
     good, bad = json.loads(done.stdout)["results"]
     assert (good["level"], good["value"] > 0) == ("pass", True)

@@ -11,10 +11,7 @@ import pytest
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.activity import (
-    WAIT_CLASS,
-    RanksCollector,
-)
+from stagewatch.ranks.activity import WAIT_CLASS, RanksCollector
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life

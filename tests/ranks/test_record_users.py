@@ -11,11 +11,7 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import record_directory
-from stagewatch.ranks.record_directory import (
-    MAX_RECORDS_PER_USER,
-    RECHECK_SECONDS,
-    RecordDirectory,
-)
+from stagewatch.ranks.record_directory import MAX_RECORDS_PER_USER, RECHECK_SECONDS, RecordDirectory
 from stagewatch.ranks.records import Life
 from stagewatch.record import FILE_SIZE, H_CREATED_WALL, H_PID, H_RANK, H_START_TICKS
 from tests.fake_clock import Clock

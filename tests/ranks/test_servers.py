@@ -12,14 +12,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks import servers
 from stagewatch.ranks.held_sockets import RankSockets
-from stagewatch.ranks.servers import (
-    AGAIN_SECONDS,
-    KEPT_SECONDS,
-    LOOK_SECONDS,
-    USED_SECONDS,
-    Servers,
-)
 from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families
 from tests.ranks.waits.programs import Start, code
@@ -67,11 +61,11 @@ class Watch:
         files, proc = OpenFiles(PROC), Procfs(PROC)
         found = families(self.ranks)
         self.sockets = RankSockets(found, PROC, files)
-        self._servers = Servers(self.sockets, found, proc, files, clock=lambda: self.now)
+        self._servers = servers.Servers(self.sockets, found, proc, files, clock=lambda: self.now)
 
     def look(self) -> None:
         """Look again, after some time."""
-        self.now += LOOK_SECONDS
+        self.now += servers.LOOK_SECONDS
         self.sockets.look()
         self._servers.look()
 
@@ -128,7 +122,9 @@ def test_a_server_that_ended_before_or_after_is_no_cause(watch: Watch, program: 
     watch.look()
     watch.now += 100.0
     assert watch.gone(rank, silent=100.0, late=90.0)
-    assert not watch.gone(rank, silent=100.0 - USED_SECONDS, late=1.0), "it went on without it"
+    assert not watch.gone(rank, silent=100.0 - servers.USED_SECONDS, late=1.0), (
+        "it went on without it"
+    )
     assert not watch.gone(rank, silent=300.0, late=290.0), "it was overdue before"
 
 
@@ -162,11 +158,11 @@ def test_who_called_a_server_long_ago_is_forgotten_while_others_call_it(
         watch.ranks.add(pid, number)
     watch.look()
     callers[0].script.kill()
-    watch.now += KEPT_SECONDS
+    watch.now += servers.KEPT_SECONDS
     watch.look()
     engine.script.kill()
     watch.look()
-    silent = KEPT_SECONDS + 100.0
+    silent = servers.KEPT_SECONDS + 100.0
     assert watch.gone(stays, silent)
     assert not watch.gone(gone, silent)
 
@@ -194,8 +190,10 @@ def test_a_server_that_a_rank_asks_again_and_again_is_named_with_all_who_call_it
     [(name, callers)] = watch.asked(again, silent=400.0).items()
     assert name.endswith(f"(pid {engine['engine']})")
     assert callers == set(ranks)
-    assert not watch.asked(again, silent=AGAIN_SECONDS / 2), "its last step was a moment ago"
-    watch.now += USED_SECONDS + 1.0
+    assert not watch.asked(again, silent=servers.AGAIN_SECONDS / 2), (
+        "its last step was a moment ago"
+    )
+    watch.now += servers.USED_SECONDS + 1.0
     assert not watch.asked(again, silent=400.0), "it has asked nothing since"
     watch.look()
     assert watch.asked(again, silent=400.0)
@@ -241,12 +239,16 @@ def test_a_server_that_drops_all_connections_is_named_to_who_called_it_before(
     os.kill(engine["engine"], signal.SIGUSR1)
 
     def closed() -> int:
-        ends = [one for ended in watch.sockets.ended(AGAIN_SECONDS).values() for one in ended]
+        ends = [
+            one for ended in watch.sockets.ended(servers.AGAIN_SECONDS).values() for one in ended
+        ]
         return sum(one.local_port == engine["port"] for one in ends)
 
     wait_for(lambda: closed() >= (2 if often else 1), "connections that the server has closed")
     assert bool(watch.asked(rank, silent=5.0)) == often
-    assert not watch.asked(rank, silent=-USED_SECONDS - 10.0), "its last step came after its call"
+    assert not watch.asked(rank, silent=-servers.USED_SECONDS - 10.0), (
+        "its last step came after its call"
+    )
 
 
 def test_who_asks_a_server_once_does_not_ask_again_and_again(watch: Watch, program: Start) -> None:
@@ -258,6 +260,6 @@ def test_who_asks_a_server_once_does_not_ask_again_and_again(watch: Watch, progr
 
     def rests() -> bool:
         watch.look()
-        return not watch.asked(rank, silent=AGAIN_SECONDS + 1.0)
+        return not watch.asked(rank, silent=servers.AGAIN_SECONDS + 1.0)
 
     wait_for(rests, "a second without a call")

@@ -19,7 +19,7 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from tests.fake_clock import Clock
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.stuck import get_stuck, getting_stuck
-from tests.node_agent import COMMAND, NodeAgent
+from tests.node_agent import COMMAND
 from tests.running import Python
 from tests.waiting import wait_for
 
@@ -72,17 +72,14 @@ def test_a_rank_with_a_record_is_not_read_and_shows_that_it_waits_for_the_mount(
     assert stuck.pid not in (directory.look().unread or ())
 
 
-def test_commands_and_the_agent_go_on(
-    python: Python, faultfs: Mounts, record_dir: Path, tmp_path: Path, job: str
+def test_a_command_passes_over_it(
+    python: Python, faultfs: Mounts, record_dir: Path, job: str
 ) -> None:
     recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
-    mount, other = faultfs("silent"), faultfs("other")
+    mount = faultfs("silent")
     stuck = getting_stuck(python, mount, STAGEWATCH_JOB_ID=job, RANK="1")
-    environ = {"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "541", "RANK": "1"}
-    in_exec = getting_stuck(python, other, "exec", **environ)
     recorded.said("ready")
     get_stuck(stuck, mount)
-    get_stuck(in_exec, other)
     inspect = subprocess.run(
         [*COMMAND, "inspect", "--record-dir", str(record_dir), "--job", "540"],
         capture_output=True,
@@ -92,20 +89,3 @@ def test_commands_and_the_agent_go_on(
     )
     assert str(recorded.pid) in inspect.stdout
     assert f"process {stuck.pid} passed over" in inspect.stderr
-    agent = NodeAgent(tmp_path, "--record-dir", str(record_dir))
-    agent.start()
-    try:
-        wait_for(
-            lambda: agent.value("rl_rank_wait_class", job_id="540", **{"class": "parked"}) == 1,
-            "the wait class of the rank with a record",
-        )
-        wait_for(lambda: agent.value("stagewatch_processes_unread"), "the stuck process is told")
-        assert f"/proc/{stuck.pid}/environ does not answer" in agent.log.read_text()
-        for name in ("stages", "processes", "blocked_tasks", "net", "rank_io", "work"):
-            wait_for(
-                lambda name=name: agent.value("stagewatch_collector_success", collector=name) == 1,
-                f"the collector {name}",
-            )
-        assert agent.value("rl_rank_up", job_id="541") != 0, "it is not said to be dead"
-    finally:
-        agent.stop()

@@ -65,10 +65,7 @@ def test_statistics_equal_those_the_owner_sees(
         found = find(diag, end)
         assert found.statistics is not None
         assert found.state == "established"
-        assert (found.local_port, found.peer_port) == (
-            end.getsockname()[1],
-            end.getpeername()[1],
-        )
+        assert (found.local_port, found.peer_port) == (end.getsockname()[1], end.getpeername()[1])
         raw = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         for name, (offset, form, scale) in FIELDS.items():
             [expected] = struct.unpack_from(form, raw, offset)

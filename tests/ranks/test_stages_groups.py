@@ -90,8 +90,7 @@ def test_a_send_shows_its_peer_but_no_sequence_and_no_size(record: RankRecord) -
 
 
 @pytest.mark.parametrize(
-    ("until", "left"),
-    [(0.0, None), (NOW - 1, None), (NOW + 90, 90), (9e9, MAX_EXPECTED_SECONDS)],
+    ("until", "left"), [(0.0, None), (NOW - 1, None), (NOW + 90, 90), (9e9, MAX_EXPECTED_SECONDS)]
 )
 def test_what_is_left_of_an_announced_pause(
     record: RankRecord, until: float, left: float | None
@@ -100,9 +99,7 @@ def test_what_is_left_of_an_announced_pause(
     assert found.value(EXPECTED, *KEY) == left
 
 
-def test_gaps_are_the_longest_of_all_ranks_also_of_those_that_are_gone(
-    record: RankRecord,
-) -> None:
+def test_gaps_are_the_longest_of_all_ranks_also_of_those_that_are_gone(record: RankRecord) -> None:
     def rank(number: int, longest: float, recent: float, life: Life = Life.ALIVE) -> RankRecord:
         counts = (1,) + (0,) * (BUCKETS - 1)
         totals = {"train": StageTotals(counts, 1.0, counts, 1.0, longest, recent)}

@@ -14,13 +14,7 @@ import pytest
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.ranks.wait_class import (
-    WINDOW_SAMPLES,
-    Sample,
-    Sampler,
-    WaitClass,
-    classify,
-)
+from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
 from tests.fakes.faultfs import FaultFs
 from tests.ranks.record_scene import as_root
 from tests.running import Python

@@ -13,18 +13,10 @@ import pytest
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.host.procfs import TICKS_PER_SECOND
+from stagewatch.ranks import work
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.records import parse
 from stagewatch.ranks.wait_class import BUSY_PAGE_FAULTS
-from stagewatch.ranks.work import (
-    AT_WORK,
-    COMPUTING,
-    STILL,
-    TRICKLE_BYTES_PER_SECOND,
-    WINDOW_SECONDS,
-    Stillness,
-    WorkCollector,
-)
 from tests.fake_clock import Clock
 from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families, family_io, program
@@ -41,9 +33,9 @@ for line in sys.stdin:
     print("done")
 """
 KEY = ("7", "train", "0")
-ENOUGH_CPU = COMPUTING * WINDOW_SECONDS * 1.2
+ENOUGH_CPU = work.COMPUTING * work.WINDOW_SECONDS * 1.2
 ENOUGH_FAULTS = int(2 * BUSY_PAGE_FAULTS * ENOUGH_CPU)
-ENOUGH_BYTES = int(TRICKLE_BYTES_PER_SECOND * WINDOW_SECONDS * 1.2)
+ENOUGH_BYTES = int(work.TRICKLE_BYTES_PER_SECOND * work.WINDOW_SECONDS * 1.2)
 
 
 class Watched:
@@ -52,8 +44,8 @@ class Watched:
     def __init__(self, proc: Path, sockets: RankSockets, ranks: FakeRanks, clock: Clock) -> None:
         self.proc = proc
         self.ranks = ranks
-        self.stillness = Stillness(clock)
-        self.collector = WorkCollector(
+        self.stillness = work.Stillness(clock)
+        self.collector = work.WorkCollector(
             ranks, family_io(ranks, proc), sockets, stillness=self.stillness, clock=clock
         )
         self._clock = clock
@@ -66,7 +58,7 @@ class Watched:
 
     def by(self, found: Samples | None = None) -> set[str]:
         """By what the rank is at work."""
-        return {labels[3] for labels in (found or self.look()).families.get(AT_WORK, {})}
+        return {labels[3] for labels in (found or self.look()).families.get(work.AT_WORK, {})}
 
     def does(
         self, pid: int, parent: int = 1, *, cpu: float = 0.0, faults: int = 0, moved: int = 0
@@ -116,7 +108,7 @@ def test_a_rank_that_moves_bytes_is_at_work_but_not_by_a_trickle(clock: Clock) -
         assert watched.by() == set()
         rank.ask(f"write {ENOUGH_BYTES}")
         assert watched.by() == {"io"}
-        assert watched.by(watched.look(WINDOW_SECONDS)) == set()
+        assert watched.by(watched.look(work.WINDOW_SECONDS)) == set()
         rank.say(f"send {server.getsockname()[1]} {ENOUGH_BYTES}")
         connection, _ = server.accept()
         with connection:
@@ -143,7 +135,7 @@ def test_children_at_work_are_told_as_such(what: str, watched: Watched) -> None:
     else:
         watched.does(11, parent=10, moved=ENOUGH_BYTES)
     assert watched.by() == {"children"}
-    assert watched.by(watched.look(WINDOW_SECONDS)) == set()
+    assert watched.by(watched.look(work.WINDOW_SECONDS)) == set()
 
 
 def test_a_trickle_is_no_work_but_breaks_the_silence(watched: Watched, clock: Clock) -> None:
@@ -159,18 +151,20 @@ def test_a_trickle_is_no_work_but_breaks_the_silence(watched: Watched, clock: Cl
 def test_a_rank_that_tells_nothing_is_still_until_it_works_or_starts_a_process(
     watched: Watched, raw: bytes
 ) -> None:
-    assert watched.look().value(STILL, *KEY) == 5
+    assert watched.look().value(work.STILL, *KEY) == 5
     watched.does(10, cpu=ENOUGH_CPU)
-    assert watched.look().value(STILL, *KEY) == 10
+    assert watched.look().value(work.STILL, *KEY) == 10
     watched.does(10, moved=ENOUGH_BYTES)
-    assert watched.look().value(STILL, *KEY) == 0
-    assert watched.look().value(STILL, *KEY) == 5, "since the last work, not since the window ended"
+    assert watched.look().value(work.STILL, *KEY) == 0
+    assert watched.look().value(work.STILL, *KEY) == 5, (
+        "since the last work, not since the window ended"
+    )
     watched.does(11, parent=10)
-    assert watched.look(WINDOW_SECONDS).value(STILL, *KEY) == 0
+    assert watched.look(work.WINDOW_SECONDS).value(work.STILL, *KEY) == 0
     record = parse(raw)
     watched.ranks.ranks = [
         replace(watched.ranks.ranks[0], record=replace(record, lanes=(), groups={}))
     ]
-    assert watched.look().value(STILL, *KEY) == 5, "its record has no mark yet"
+    assert watched.look().value(work.STILL, *KEY) == 5, "its record has no mark yet"
     watched.ranks.ranks = [replace(watched.ranks.ranks[0], record=record)]
-    assert watched.look().value(STILL, *KEY) is None, "its record tells"
+    assert watched.look().value(work.STILL, *KEY) is None, "its record tells"

@@ -78,12 +78,7 @@ def hyperpod(*, hostile: str = "") -> Past:
         job_id=JOB,
         node="n1",
     )
-    past.add(
-        "rl_scalar",
-        _seen(_throughput),
-        **_rank("n1"),
-        name="samples_per_second",
-    )
+    past.add("rl_scalar", _seen(_throughput), **_rank("n1"), name="samples_per_second")
     # What a killed rank leaves behind is shown as it was at its end, and counts for nothing.
     dead = {**_rank("n2"), "rank": "9"}
     past.add("rl_rank_up", _seen(_within(JOB_ENDED, END, 0.0)), **dead)

@@ -27,17 +27,7 @@ def deviates(
 ) -> Finding:
     """A series of a component that deviated from a time on."""
     return Finding(
-        SIGNAL,
-        component,
-        "weights_update",
-        "",
-        BASE,
-        when,
-        steady,
-        9.0,
-        severity,
-        (),
-        (),
+        SIGNAL, component, "weights_update", "", BASE, when, steady, 9.0, severity, (), ()
     )
 
 

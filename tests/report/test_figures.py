@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from stagewatch.report.components import Component, target_of
 from stagewatch.report.deviations import Finding, Signal, baseline_of
 from stagewatch.report.diagnosis import MOMENTS, Diagnosis, Place, Suspect, View
 from stagewatch.report.events import Event, Fault, Milestone
 from stagewatch.report.experiment import Cost, Experiment
-from stagewatch.report.figures import INCHES, SMALL, Drawing, anomaly, propagation
 from stagewatch.report.history import Grid
 from stagewatch.report.periods import Period
+
+if TYPE_CHECKING:  # matplotlib takes two seconds, and one of the workers draws
+    from stagewatch.report.figures import Drawing
 
 HOSTILE = [
     "$x_1^2$",
@@ -72,6 +74,8 @@ def experiment(text: str = "n1") -> Experiment:
 
 def figures(text: str = "n1") -> list[Drawing]:
     """Both figures of an experiment."""
+    from stagewatch.report.figures import anomaly, propagation
+
     return [propagation(experiment(text)), anomaly(experiment(text))]
 
 
@@ -94,6 +98,8 @@ def test_any_text_makes_a_drawing_that_parses(text: str) -> None:
 
 
 def test_no_text_is_smaller_than_seven_points() -> None:
+    from stagewatch.report.figures import INCHES, SMALL
+
     for drawing in figures():
         unit = INCHES * 72 / float(re.findall(r'viewBox="0 0 ([0-9.]+)', drawing.svg)[0])
         found = re.findall(r"font(?:-size)?: [^;]*?([0-9.]+)px", drawing.svg)
@@ -110,6 +116,8 @@ def test_a_figure_is_the_same_every_time() -> None:
 
 def cut_off(drawing: Drawing) -> float:
     """Inches by which a figure is larger than its paper, at the side where most is lost."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     FigureCanvasAgg(drawing.figure).draw()
     drawn = drawing.figure.get_tightbbox()
     width, height = drawing.figure.get_size_inches()

@@ -91,11 +91,7 @@ def test_a_failure_costs_lost_work_the_queue_and_the_start(goodput: Goodput) -> 
     assert (requeued.job_id, requeued.ended, requeued.lost) == ("101", past.REQUEUED, past.AT_RISK)
     assert requeued.queued == past.AGAIN - past.REQUEUED
     assert requeued.startup == pytest.approx(8 * 900)  # waiting and init
-    assert (crashed.job_id, crashed.how, crashed.ended) == (
-        "104",
-        "JobStalled",
-        past.CRASHED,
-    )
+    assert (crashed.job_id, crashed.how, crashed.ended) == ("104", "JobStalled", past.CRASHED)
     assert crashed.lost == past.AT_RISK_CRASHED
 
 

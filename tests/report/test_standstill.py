@@ -80,9 +80,7 @@ def test_standstill_ends_with_the_next_step(incidents: dict[str, list[Phases]]) 
     assert incident.restored
 
 
-def test_job_that_goes_on_without_the_rank_was_not_hit(
-    incidents: dict[str, list[Phases]],
-) -> None:
+def test_job_that_goes_on_without_the_rank_was_not_hit(incidents: dict[str, list[Phases]]) -> None:
     (incident,) = incidents["not at all"]
     assert not incident.jobs[0].interrupted
     assert incident.downtime is None

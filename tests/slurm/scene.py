@@ -8,16 +8,8 @@ from pathlib import Path
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples
+from stagewatch.slurm import model
 from stagewatch.slurm.cluster import Source
-from stagewatch.slurm.model import (
-    Controller,
-    Diagnostics,
-    EndedJob,
-    Job,
-    Node,
-    NodeEvent,
-    Records,
-)
 from stagewatch.slurm.notation import NodeGpus
 from stagewatch.slurm.transport import accounting, diagnostics, text
 
@@ -41,33 +33,33 @@ class Canned:
         if self.down:
             raise SourceError("no controller")
 
-    def jobs(self, timeout: float) -> Records[Job]:
+    def jobs(self, timeout: float) -> model.Records[model.Job]:
         """The queue."""
         self._count("jobs")
         return JOBS
 
-    def nodes(self, timeout: float) -> Records[Node]:
+    def nodes(self, timeout: float) -> model.Records[model.Node]:
         """The nodes."""
         self._count("nodes")
         return NODES
 
-    def diagnostics(self, timeout: float) -> Diagnostics:
+    def diagnostics(self, timeout: float) -> model.Diagnostics:
         """The controller's statistics."""
         self._count("diagnostics")
         return diagnostics.parse_text((CLUSTER / "sdiag.txt").read_bytes())
 
-    def ping(self, timeout: float) -> tuple[Controller, ...]:
+    def ping(self, timeout: float) -> tuple[model.Controller, ...]:
         """The controllers."""
         self._count("ping")
         return text.parse_ping((CLUSTER / "scontrol_ping.txt").read_bytes())
 
-    def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
+    def ended_jobs(self, timeout: float, ago: float) -> model.Records[model.EndedJob]:
         """Ended runs."""
         return accounting.parse_jobs((CLUSTER / "sacct.txt").read_bytes())
 
-    def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
+    def node_events(self, timeout: float, ago: float) -> model.Records[model.NodeEvent]:
         """None."""
-        return Records(())
+        return model.Records(())
 
     def close(self) -> None:
         """Nothing to close."""
@@ -96,7 +88,7 @@ def known(source: Source[object]) -> None:
     source.refresh()
 
 
-def big_cluster() -> tuple[list[Job], list[Node]]:
+def big_cluster() -> tuple[list[model.Job], list[model.Node]]:
     """10,000 nodes of 8 GPUs, 100,000 jobs of 5,000 users."""
     gpus = (NodeGpus("h200", 8, 8, tuple(range(8))),)
     node = replace(NODES.items[0], gpus=gpus, flags=frozenset())

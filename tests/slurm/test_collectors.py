@@ -21,11 +21,7 @@ from stagewatch.slurm.collectors.discovery import DiscoveryCollector
 from stagewatch.slurm.collectors.events import EventsCollector
 from stagewatch.slurm.collectors.jobs import JobsCollector
 from stagewatch.slurm.context import SlurmOptions, slurm_context
-from stagewatch.slurm.model import (
-    Job,
-    Node,
-    Records,
-)
+from stagewatch.slurm.model import Job, Node, Records
 from stagewatch.slurm.notation import NodeGpus
 from tests.fake_clock import Clock
 from tests.slurm.ledger_scene import job as base_job
@@ -34,9 +30,7 @@ from tests.slurm.scene import NODES, Canned, big_cluster, series
 T = 1750000000
 
 
-def test_all_collectors_together_ask_no_more_than_one_reader_of_each_source(
-    tmp_path: Path,
-) -> None:
+def test_all_collectors_together_ask_no_more_than_one_reader_of_each_source(tmp_path: Path) -> None:
     """Whoever comes first asks, and the others share the answer."""
     clock, client = Clock(0.0), Canned()
     cluster = Cluster(client, Timing(), clock=clock)

@@ -6,16 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.slurm.notation import (
-    REASON_CLASSES,
-    expand,
-    gpus_of_tres,
-    job_state,
-    node_gpus,
-    node_state,
-    pending_reason,
-    reason_class,
-)
+from stagewatch.slurm import notation
 
 
 @pytest.mark.parametrize(
@@ -34,7 +25,7 @@ from stagewatch.slurm.notation import (
 )
 def test_gpus_of_tres(tres: str, gpus: tuple[tuple[str, int], ...] | None) -> None:
     """What the total counts beyond the typed entries is of no named type."""
-    assert gpus_of_tres(tres) == gpus
+    assert notation.gpus_of_tres(tres) == gpus
 
 
 @given(
@@ -42,7 +33,9 @@ def test_gpus_of_tres(tres: str, gpus: tuple[tuple[str, int], ...] | None) -> No
 )
 def test_no_gres_is_fatal(configured: str, used: str) -> None:
     """Whatever is printed, counts are not negative."""
-    assert all(gpus.configured > 0 and gpus.allocated >= 0 for gpus in node_gpus(configured, used))
+    assert all(
+        gpus.configured > 0 and gpus.allocated >= 0 for gpus in notation.node_gpus(configured, used)
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,14 +50,14 @@ def test_no_gres_is_fatal(configured: str, used: str) -> None:
 )
 def test_host_list(text: str, hosts: tuple[str, ...]) -> None:
     """Ranges keep their leading zeros; several groups multiply."""
-    assert expand(text) == hosts
+    assert notation.expand(text) == hosts
 
 
 @given(st.text("n1[]-,0 x", max_size=30))
 def test_no_host_list_is_fatal(text: str) -> None:
     """A list or a ValueError."""
     try:
-        assert all(isinstance(name, str) for name in expand(text))
+        assert all(isinstance(name, str) for name in notation.expand(text))
     except ValueError:
         return
 
@@ -89,13 +82,15 @@ def test_no_host_list_is_fatal(text: str) -> None:
 )
 def test_node_state(text: str, state: str, flags: set[str]) -> None:
     """A base and flags, whether spelt out or as sinfo's suffixes; new ones are kept."""
-    assert node_state(text) == (state, flags)
+    assert notation.node_state(text) == (state, flags)
 
 
 def test_job_state() -> None:
     """sacct names who cancelled; the state does not."""
-    assert job_state("CANCELLED by 1000") == job_state("CANCELLED+") == "CANCELLED"
-    assert job_state("?") == "UNKNOWN"
+    assert (
+        notation.job_state("CANCELLED by 1000") == notation.job_state("CANCELLED+") == "CANCELLED"
+    )
+    assert notation.job_state("?") == "UNKNOWN"
 
 
 @pytest.mark.parametrize(
@@ -112,14 +107,14 @@ def test_job_state() -> None:
 )
 def test_pending_reason(text: str, reason: str) -> None:
     """Details are cut off, sentences become names, and what is left is `other`."""
-    assert pending_reason(text) == reason
+    assert notation.pending_reason(text) == reason
 
 
 @given(st.text(max_size=80))
 def test_reasons_are_bounded_names(text: str) -> None:
     """No free text becomes a label's value."""
-    assert len(pending_reason(text)) <= 64
-    assert reason_class(text) in REASON_CLASSES
+    assert len(notation.pending_reason(text)) <= 64
+    assert notation.reason_class(text) in notation.REASON_CLASSES
 
 
 @pytest.mark.parametrize(
@@ -146,4 +141,4 @@ def test_reasons_are_bounded_names(text: str) -> None:
 )
 def test_reason_class(reason: str, expected: str) -> None:
     """Coarse, by the words that Slurm and administrators use."""
-    assert reason_class(reason) == expected
+    assert notation.reason_class(reason) == expected

@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.slurm.node_jobs import (
-    SlurmCgroup,
-    parse_slurm_cgroup,
-    read_prolog,
-)
+from stagewatch.slurm.node_jobs import SlurmCgroup, parse_slurm_cgroup, read_prolog
 
 
 @pytest.mark.parametrize(

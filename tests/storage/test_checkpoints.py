@@ -11,12 +11,7 @@ import pytest
 from stagewatch.core.children.helper import Helper
 from stagewatch.core.exposition import Samples
 from stagewatch.storage import checkpoints
-from stagewatch.storage.checkpoints import (
-    CheckpointsCollector,
-    CheckpointsOptions,
-    job,
-    pattern,
-)
+from stagewatch.storage.checkpoints import CheckpointsCollector, CheckpointsOptions, job, pattern
 from tests.checkpoint.written import distributed
 from tests.waiting import wait_for
 

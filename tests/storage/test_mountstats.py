@@ -30,11 +30,7 @@ def mounts() -> dict[str, NfsMount]:
     ],
 )
 def test_every_version_and_transport_is_understood(
-    mounts: dict[str, NfsMount],
-    mount: str,
-    server: str,
-    version: str,
-    protocol: str,
+    mounts: dict[str, NfsMount], mount: str, server: str, version: str, protocol: str
 ) -> None:
     found = mounts[mount]
     assert (found.server, found.version, found.protocol) == (server, version, protocol)

@@ -200,15 +200,9 @@ SCENES: dict[str, Callable[[], Parts]] = {
     "looked-at": lambda: {"ranks": hang, "incidents": looked_at},
     "jobs": lambda: {"ranks": several_jobs, "gpu": gpus},
     "failed": lambda: {"ranks": failed, "gpu": gpus},
-    "recorded": lambda: {
-        "ranks": ranks,
-        "gpu": lambda: gpus(2, source="recorded"),
-    },
+    "recorded": lambda: {"ranks": ranks, "gpu": lambda: gpus(2, source="recorded")},
     "many": lambda: {"ranks": many, "gpu": lambda: gpus(7, lost=True)},
-    "hostile": lambda: {
-        "ranks": hostile,
-        "gpu": lambda: gpus(1, model=HOSTILE),
-    },
+    "hostile": lambda: {"ranks": hostile, "gpu": lambda: gpus(1, model=HOSTILE)},
     "nothing": lambda: {"ranks": nothing, "gpu": no_data},
     "stuck": lambda: {"clock": fails, "ranks": Hangs(), "gpu": Hangs()},
     "slurm": lambda: {"queue": nothing, "nodes": fails},

@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.web.message import (
-    Refused,
-    parse_head,
-)
+from stagewatch.web.message import Refused, parse_head
 
 TOKEN = st.text("abcXYZ-09!#$%&'*+.^_`|~", min_size=1, max_size=12)
 VALUE = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30)

@@ -39,10 +39,7 @@ HOSTILE = [
 
 def pages() -> dict[str, object]:
     """What the judge serves of runbooks."""
-    return {
-        "routes": {runbooks.PATH: runbooks.index},
-        "lookups": {runbooks.PATH: runbooks.page},
-    }
+    return {"routes": {runbooks.PATH: runbooks.index}, "lookups": {runbooks.PATH: runbooks.page}}
 
 
 def test_every_runbook_is_a_page_whose_links_open(serve: Serve) -> None:

@@ -216,11 +216,7 @@ def bind(address: tuple[str, int]) -> AgentServer:
 
 @pytest.mark.parametrize(
     ("host", "reachable"),
-    [
-        ("127.0.0.1", {"127.0.0.1"}),
-        ("::1", {"::1"}),
-        ("", {"127.0.0.1", "::1"}),
-    ],
+    [("127.0.0.1", {"127.0.0.1"}), ("::1", {"::1"}), ("", {"127.0.0.1", "::1"})],
 )
 def test_it_listens_where_it_was_asked_to_and_nowhere_else(host: str, reachable: set[str]) -> None:
     server = bind((host, 0))

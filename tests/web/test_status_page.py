@@ -15,12 +15,7 @@ from stagewatch.web.facts import Judged, next_steps
 from tests.running import run_stagewatch
 from tests.waiting import wait_for
 from tests.web.http_helpers import Serve
-from tests.web.status_scenes import (
-    HOSTILE,
-    hang,
-    nothing,
-    ranks,
-)
+from tests.web.status_scenes import HOSTILE, hang, nothing, ranks
 
 VOID = {"meta", "link", "br", "img"}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from stagewatch.core.regular import regular
+from stagewatch.core.descriptors import regular
 
 MAX_DEPTH = 6
 MAX_FILES = 200_000

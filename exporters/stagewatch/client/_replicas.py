@@ -15,13 +15,7 @@ from zlib import crc32
 
 from stagewatch.client import _api
 from stagewatch.client._harmless import swallow, warn_once
-from stagewatch.record import (
-    NONFINITE,
-    REPLICA,
-    REPLICA_SLOTS,
-    REPLICA_STEPS,
-    SCALAR_NAME_SIZE,
-)
+from stagewatch.record import NONFINITE, REPLICA, REPLICA_SLOTS, REPLICA_STEPS, SCALAR_NAME_SIZE
 
 _counts: dict[tuple[str, str], Iterator[int]] = defaultdict(lambda: itertools.count(1))
 """How often each name has been checked, for calls without a step."""

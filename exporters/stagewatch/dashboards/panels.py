@@ -5,7 +5,8 @@ says already need not be said again: unless they are given, `unit_of` reads the 
 of its metrics, and `labels_of` the names of lines, and the keys of a table, from its aggregation.
 
 A query may use short words for label filters, so that it honours the variables of its board:
-`gpu_up{GPU, mig=""}` becomes `gpu_up{cluster=~"$cluster", node=~"$node", gpu=~"$gpu", mig=""}`.
+`gpu_up{GPU, mig=""}` becomes `gpu_up{cluster=~"$cluster", node=~"$node", gpu=~"$gpu", mig=""}`;
+and `[RATE]` is the range of a rate.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from stagewatch.dashboards.look import GPU_HOURS, NEUTRAL, SEVERITIES, Threshold, threshold_json
+from stagewatch.dashboards.look import (
+    GPU_HOURS,
+    NEUTRAL,
+    RED,
+    SEVERITIES,
+    Threshold,
+    steps,
+    threshold_json,
+)
 from stagewatch.dashboards.modern import Panel, Target
 
 _CLUSTER = 'cluster=~"$cluster"'
@@ -52,6 +61,7 @@ _LEAST_SCALE = {"percentunit": 0.01, "s": 0.001}
 def expand(expression: str) -> str:
     """The expression with its filter words replaced, on one line."""
     filled = _FILTER_WORD.sub(lambda word: "{" + _FILTERS[word[1]], expression)
+    filled = filled.replace("[RATE]", "[$__rate_interval]")
     return " ".join(filled.split())
 
 
@@ -132,6 +142,15 @@ def stat(
     if unit in _ONE_DECIMAL:
         field["decimals"] = 1
     return _panel("stat", title, description, _targets([Query(expr)]), width, rows, field, {})
+
+
+def count(
+    title: str, description: str, expr: str, color: str = RED, *, width: int = 4, rows: int = 4
+) -> Panel:
+    """How many series an expression yields: zero is green, and one is of that colour."""
+    counted = f"count({expr}) or vector(0)"
+    found = steps((1, color))
+    return stat(title, description, counted, thresholds=found, width=width, rows=rows)
 
 
 def timeseries(

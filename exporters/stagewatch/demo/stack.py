@@ -123,7 +123,7 @@ class Stack:
                     raise StagewatchError(f"{name} has ended: {self._last_words(name)}")
             return condition()
 
-        return wait_for(asked, what, limit, pause=0.25)
+        return wait_for(asked, what, limit)
 
     def mark(self, marker: Marker) -> None:
         """Write or replace a fault's marker on every node."""

@@ -17,7 +17,7 @@ class TookTooLong(StagewatchError):
     """A condition has not become true in time."""
 
 
-def wait_for(condition: Condition[T], what: str, limit: float = 60.0, pause: float = 0.1) -> T:
+def wait_for(condition: Condition[T], what: str, limit: float = 60.0, pause: float = 0.25) -> T:
     """The condition's first true value.  Raises `TookTooLong` after `limit` seconds.
 
     The next check is after a fiftieth of the seconds waited so far or four times the duration of a

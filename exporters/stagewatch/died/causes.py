@@ -21,39 +21,27 @@ DEATH_SECONDS = 1.0
 class Death(Enum):
     """What a job dies of; the value is for programs, `words` are for people."""
 
-    GPU_MEMORY = "gpu_memory"
-    HOST_MEMORY = "host_memory"
-    COLLECTIVE_TIMEOUT = "collective_timeout"
-    GPU = "gpu"
-    NETWORK = "network"
-    STORAGE = "storage"
-    PREEMPTION = "preemption"
-    TIME_LIMIT = "time_limit"
-    NODE = "node"
-    CODE = "code"
-    USER = "user"
-    UNKNOWN = "unknown"
+    GPU_MEMORY = "gpu_memory", "out of GPU memory"
+    HOST_MEMORY = "host_memory", "out of host memory"
+    COLLECTIVE_TIMEOUT = "collective_timeout", "a collective timed out"
+    GPU = "gpu", "a GPU or its driver failed"
+    NETWORK = "network", "the network, or a peer, was lost"
+    STORAGE = "storage", "storage failed"
+    PREEMPTION = "preemption", "preempted, or asked to end"
+    TIME_LIMIT = "time_limit", "the time limit was reached"
+    NODE = "node", "a node failed"
+    CODE = "code", "the program failed"
+    USER = "user", "ended by its user, or by what it was given"
+    UNKNOWN = "unknown", "nothing says why"
 
-    @property
-    def words(self) -> str:
-        """The class in words, to begin a sentence."""
-        return _WORDS[self]
+    def __new__(cls, value: str, words: str) -> Death:
+        """`words` are for a sentence that begins with them."""
+        one = object.__new__(cls)
+        one._value_ = value
+        one.words = words
+        return one
 
-
-_WORDS = {
-    Death.GPU_MEMORY: "out of GPU memory",
-    Death.HOST_MEMORY: "out of host memory",
-    Death.COLLECTIVE_TIMEOUT: "a collective timed out",
-    Death.GPU: "a GPU or its driver failed",
-    Death.NETWORK: "the network, or a peer, was lost",
-    Death.STORAGE: "storage failed",
-    Death.PREEMPTION: "preempted, or asked to end",
-    Death.TIME_LIMIT: "the time limit was reached",
-    Death.NODE: "a node failed",
-    Death.CODE: "the program failed",
-    Death.USER: "ended by its user, or by what it was given",
-    Death.UNKNOWN: "nothing says why",
-}
+    words: str
 
 
 class Kind(IntEnum):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from stagewatch.core.descriptors import regular
 from stagewatch.core.errors import StagewatchError
-from stagewatch.core.regular import regular
 from stagewatch.core.words import printable
 from stagewatch.died.causes import Cause, Death, Kind
 from stagewatch.died.lines import WORDS, Meaning, of_exception, of_line

@@ -20,6 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
+from stagewatch.core.descriptors import read_up_to
 from stagewatch.core.errors import SourceError
 from stagewatch.core.shortage import is_shortage
 from stagewatch.host.guarded import Files
@@ -337,11 +338,7 @@ def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
             raise SourceError(f"no file can be opened: {error.strerror}") from error
         return None
     try:
-        parts = []
-        while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 16))):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
+        return read_up_to(descriptor, limit)
     except OSError:
         return None
     finally:

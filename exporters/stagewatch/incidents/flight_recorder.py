@@ -6,17 +6,19 @@ FlightRecorder.hpp, version 2.x.  A dump is a pickle by PyTorch, or JSON by othe
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
 import os
 import pickle
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from stagewatch.core.descriptors import closing
 from stagewatch.ranks.nccl.layout import BEGUN, FLIGHT_RECORDER, IDLE, LAUNCHED, Communicator
 
 MAX_BYTES = 32 << 20
@@ -47,12 +49,11 @@ class Position:
 
 def trigger(pipe: str, uid: int) -> None:
     """Ask for a dump. Raises `OSError` if that is not a pipe of this user, or nobody listens."""
-    with _Pinned(pipe, uid, stat.S_ISFIFO) as path:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        try:
-            os.write(descriptor, b"1\n")
-        finally:
-            os.close(descriptor)
+    with (
+        _pinned(pipe, uid, stat.S_ISFIFO) as path,
+        closing(os.open(path, os.O_WRONLY | os.O_NONBLOCK)) as descriptor,
+    ):
+        os.write(descriptor, b"1\n")
 
 
 def version(dump: str) -> list[int] | None:
@@ -65,8 +66,8 @@ def version(dump: str) -> list[int] | None:
 
 
 def load(dump: str, uid: int) -> Any:
-    """The content of a dump, with builtin types only."""
-    with _Pinned(dump, uid, stat.S_ISREG) as path, Path(path).open("rb") as file:
+    """The content of a dump, of builtin types alone."""
+    with _pinned(dump, uid, stat.S_ISREG) as path, Path(path).open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise OSError(0, f"its dump has more than {MAX_BYTES >> 20} MiB")
@@ -169,25 +170,17 @@ def have(ranks: Iterable[int]) -> str:
     return f"ranks {shown}{more} have" if len(numbers) > 1 else f"rank {shown} has"
 
 
-class _Pinned:
-    """A path to a file of the right kind and user, held by a descriptor so that it stays the
-    same."""
+@contextlib.contextmanager
+def _pinned(path: str, uid: int, kind: Callable[[int], bool]) -> Iterator[str]:
+    """A path to open that leads to something of this kind and user, by a descriptor that stays.
 
-    def __init__(self, path: str, uid: int, kind: Any) -> None:
-        self._path, self._uid, self._kind = path, uid, kind
-
-    def __enter__(self) -> str:
-        """The path to open; O_PATH itself has opened no device."""
-        self._descriptor = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        status = os.fstat(self._descriptor)
-        if not self._kind(status.st_mode) or status.st_uid != self._uid:
-            os.close(self._descriptor)
-            name = Path(self._path).name
-            raise OSError(0, f"{name} is not what PyTorch makes, or not of its user")
-        return f"/proc/self/fd/{self._descriptor}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+    Nothing has been opened until then: O_PATH wakes no device.
+    """
+    with closing(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
+        status = os.fstat(descriptor)
+        if not kind(status.st_mode) or status.st_uid != uid:
+            raise OSError(0, f"{Path(path).name} is not what PyTorch makes, or not of its user")
+        yield f"/proc/self/fd/{descriptor}"
 
 
 class _Plain(pickle.Unpickler):

@@ -90,24 +90,24 @@ class RankFacts:
     role: str
     rank: int
     pid: int
-    world_size: int | None
-    stage: str | None
-    substage: str
-    stage_open_seconds: float | None
-    step: int | None
-    progress_age_seconds: float | None
-    budget_seconds: float | None
+    world_size: int | None = None
+    stage: str | None = None
+    substage: str = ""
+    stage_open_seconds: float | None = None
+    step: int | None = None
+    progress_age_seconds: float | None = None
+    budget_seconds: float | None = None
     """How long this stage may go without a mark of progress, as learnt from all ranks of the
     role."""
-    collectives: Mapping[str, int]
+    collectives: Mapping[str, int] = field(default_factory=dict)
     """Number of collectives entered, by process group."""
-    state: str
-    wait_channel: str
-    cpu_ratio: float | None
-    wait_class: WaitClass
-    first_failure: str
-    first_failure_time: float | None
-    first_failure_age_seconds: float | None
+    state: str = ""
+    wait_channel: str = ""
+    cpu_ratio: float | None = None
+    wait_class: WaitClass = WaitClass.UNKNOWN
+    first_failure: str = ""
+    first_failure_time: float | None = None
+    first_failure_age_seconds: float | None = None
     record: RecordState = RecordState.KEPT
     inside: Mapping[str, Inside] = field(default_factory=dict)
     """The calls that it is inside of, by group; sends and receives are in `POINT_TO_POINT`."""
@@ -302,25 +302,5 @@ def seems_still(
     return sleeps or bool(inside) or storage_wait_seconds > STILL_SECONDS
 
 
-BLANK = RankFacts(
-    job_id="",
-    role="train",
-    rank=-1,
-    pid=0,
-    world_size=None,
-    stage=None,
-    substage="",
-    stage_open_seconds=None,
-    step=None,
-    progress_age_seconds=None,
-    budget_seconds=None,
-    collectives={},
-    state="",
-    wait_channel="",
-    cpu_ratio=None,
-    wait_class=WaitClass.UNKNOWN,
-    first_failure="",
-    first_failure_time=None,
-    first_failure_age_seconds=None,
-)
+BLANK = RankFacts(job_id="", role="train", rank=-1, pid=0)
 """The facts of an unknown rank."""

@@ -70,8 +70,8 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
     live, complete = case.live, _world_is_complete(case.live)
     if case.gone and live and not complete:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
-    # A rank that others wait for may itself wait for absent ranks; without records this holds
-    # unless the kernel shows that it waits for nobody.
+    # A rank that others wait for may itself wait for absent ranks; without records, unless the
+    # kernel shows that it waits for nobody.
     seen = any(
         not live[place].is_abandoned and (not case.bare or live[place].stands_alone)
         for place in found

@@ -332,8 +332,8 @@ class _Job:
         lasts = case.unnamed == "missing" and case.sees_all and len(case.absent_long) > 1
         lasts = lasts and all(call.op == "unknown" for call in rank.inside.values())
         held_up_by_none = not case.charges and (case.unnamed == "group_only" or lasts)
-        hides = case.gone or case.lacks_unknown or self._kernel_unheard(role)
-        if held_up_by_none and not hides:
+        unknown = case.gone or case.lacks_unknown or self._kernel_unheard(role)
+        if held_up_by_none and not unknown:
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
     def _blame_server(self, shared: Mapping[str, Beside]) -> bool:

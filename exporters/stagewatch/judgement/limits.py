@@ -11,6 +11,7 @@ import argparse
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from stagewatch.core.config import PREFIX, fill, option, read_file, resolve, settings_of
@@ -25,58 +26,50 @@ LONG_STAGES = ("init", "checkpoint", "eval")
 """Stages that are long by nature."""
 
 
+_limit = partial(option, flag="--limit-{}")
+
+
 @dataclass(frozen=True)
 class Limits:
     """The limits that a site may change, in seconds."""
 
-    taught_seconds: float = option(
+    taught_seconds: float = _limit(
         MIN_SECONDS,
         "minimum seconds without progress before a rank is overdue, in a stage whose length the "
         "job has shown",
-        flag="--limit-taught-seconds",
     )
-    untaught_seconds: float = option(
-        UNTAUGHT_SECONDS, "the same in any other stage", flag="--limit-untaught-seconds"
-    )
-    still_seconds: float = option(
+    untaught_seconds: float = _limit(UNTAUGHT_SECONDS, "the same in any other stage")
+    still_seconds: float = _limit(
         STILL_SECONDS,
         "the same in init, checkpoint and eval while the rank waits; also how long after that "
         "the job's other roles may wait for it",
-        flag="--limit-still-seconds",
     )
-    bare_seconds: float = option(
+    bare_seconds: float = _limit(
         300.0,
         "how long all ranks of a job without stage records must stand still before a rank that "
         "stands out is named; agents ask the kernel about them after 300 s",
-        flag="--limit-bare-seconds",
     )
-    init_seconds: float = option(
+    init_seconds: float = _limit(
         1800.0,
         "the same in init while the rank does not wait and the job has not shown how long init "
         "takes; also the minimum silence there before a page",
-        flag="--limit-init-seconds",
     )
-    checkpoint_seconds: float = option(
-        900.0, "the same in checkpoint", flag="--limit-checkpoint-seconds"
-    )
-    eval_seconds: float = option(1800.0, "the same in eval", flag="--limit-eval-seconds")
-    page_seconds: float = option(60.0, "minimum silence before a page", flag="--limit-page-seconds")
-    young_seconds: float = option(
+    checkpoint_seconds: float = _limit(900.0, "the same in checkpoint")
+    eval_seconds: float = _limit(1800.0, "the same in eval")
+    page_seconds: float = _limit(60.0, "minimum silence before a page")
+    young_seconds: float = _limit(
         180.0,
         "the same in a young job, and where nobody is surely at fault; also how long after its "
         "budget a rank at work in a young job is not accused",
-        flag="--limit-young-seconds",
     )
-    working_seconds: float = option(
+    working_seconds: float = _limit(
         900.0,
         "minimum silence before a page while the suspect is at work",
-        flag="--limit-working-seconds",
     )
-    untaught_busy_seconds: float = option(
+    untaught_busy_seconds: float = _limit(
         600.0,
         "minimum silence before a page while the suspect keeps a core busy in a stage whose length "
         "the job has not shown, or repeats a request that is answered",
-        flag="--limit-untaught-busy-seconds",
     )
 
     def long(self, stage: str | None) -> float | None:

@@ -16,8 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.descriptors import regular
 from stagewatch.core.path_patterns import Entries
-from stagewatch.core.regular import regular
 from stagewatch.logs.patterns import Pattern, cut
 
 READ = 1 << 20

@@ -14,14 +14,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.host.guarded import Files
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import RankKey
-from stagewatch.ranks.socket_diag import (
-    LISTEN,
-    STATES,
-    NamespaceSockets,
-    TcpSocket,
-    dump,
-    ended,
-)
+from stagewatch.ranks.socket_diag import LISTEN, STATES, NamespaceSockets, TcpSocket, dump, ended
 
 Members = Mapping[RankKey, tuple[int, ...]]
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+from stagewatch.core.descriptors import closing
 from stagewatch.host.mounts import memory_mounts, mount_id, pin
 from stagewatch.places import MEMORY, NAME, private_places
 
@@ -43,13 +44,13 @@ def pinned(place: Path) -> Iterator[int]:
     parent, so that file system is not used.
     """
     if place in private_places():
-        with _closing(pin(place, os.O_DIRECTORY)) as found:
+        with closing(pin(place, os.O_DIRECTORY)) as found:
             yield found
         return
     memory = memory_mounts()
-    with _closing(pin(place.parent, os.O_DIRECTORY)) as parent:
+    with closing(pin(place.parent, os.O_DIRECTORY)) as parent:
         _check_memory(parent, memory, place)
-        with _closing(pin(Path(place.name), os.O_DIRECTORY, dir_fd=parent)) as found:
+        with closing(pin(Path(place.name), os.O_DIRECTORY, dir_fd=parent)) as found:
             _check_memory(found, memory, place)
             yield found
 
@@ -57,14 +58,6 @@ def pinned(place: Path) -> Iterator[int]:
 def _check_memory(descriptor: int, memory: frozenset[int], place: Path) -> None:
     if mount_id(descriptor) not in memory:
         raise OSError(f"{place} is not in memory")
-
-
-@contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _of_users() -> Iterator[tuple[str, Path]]:

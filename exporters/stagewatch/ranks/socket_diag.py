@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import SourceError
 from stagewatch.host.procfs import Procfs
 
@@ -274,12 +275,10 @@ class NamespaceSockets:
 
         def enter_and_make() -> None:
             try:
-                descriptor = os.open(f"{self._proc}/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
+                namespace = os.open(f"{self._proc}/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+                with closing(namespace):
+                    if _libc.setns(namespace, _CLONE_NEWNET) != 0:
                         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-                finally:
-                    os.close(descriptor)
                 made.append(open_diag())
             except (OSError, SourceError) as error:
                 errors.append(error)

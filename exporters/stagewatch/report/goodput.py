@@ -10,15 +10,7 @@ from stagewatch.core.config import number, option
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import Attempt, Job, find_attempts, move_lost
 from stagewatch.report.history import Labels
-from stagewatch.report.ledger import (
-    GROUPS,
-    NOT_OBSERVED,
-    STATES,
-    Key,
-    Ledger,
-    missing,
-    read_ledger,
-)
+from stagewatch.report.ledger import GROUPS, NOT_OBSERVED, STATES, Key, Ledger, missing, read_ledger
 from stagewatch.report.periods import Period, PeriodOptions, minute, month_words
 
 MAX_ROWS = 15

@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 
 from stagewatch.report.events import NOTES
 from stagewatch.report.history import Grid, History, Labels, by_job
-from stagewatch.report.incidents import (
-    JOIN_SECONDS,
-    SILENT_COLUMNS,
-    Incident,
-    silent,
-    unavailable,
-)
+from stagewatch.report.incidents import JOIN_SECONDS, SILENT_COLUMNS, Incident, silent, unavailable
 from stagewatch.report.jobs import JobStory, stories
 from stagewatch.report.periods import Period
 

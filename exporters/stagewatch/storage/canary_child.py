@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.children.worker import Report
+from stagewatch.core.descriptors import closing, read_up_to
 
 CHUNK = 1 << 20
 SYNC_EVERY = 8 << 20
@@ -91,16 +92,16 @@ class _Canary:
         content = os.urandom(self.bytes)  # nothing that could be compressed or shared
         with self._phase("open"):
             descriptor = self._create()
-        try:
+        with closing(descriptor):
             with self._phase("write"):
                 _write(descriptor, content)
             with self._phase("fsync"):
                 os.fsync(descriptor)
             _forget(descriptor)
             with self._phase("read"):
-                found = _read(descriptor, self.bytes + 1)
-        finally:
-            os.close(descriptor)
+                # Through the descriptor that wrote it: another file may have the name by now.
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                found = read_up_to(descriptor, self.bytes + 1)
         if found != content:
             raise _Failed
         with self._phase("unlink"):
@@ -113,7 +114,7 @@ class _Canary:
         content = os.urandom(CHUNK)
         with self._phase("open", timed=False):
             descriptor = self._create()
-        try:
+        with closing(descriptor):
             with self._phase("large_write", timed=False):
                 began = time.monotonic()
                 written = self._fill(descriptor, content)
@@ -125,8 +126,6 @@ class _Canary:
                 while os.read(descriptor, CHUNK):
                     pass
                 read_seconds = time.monotonic() - began
-        finally:
-            os.close(descriptor)
         with self._phase("unlink", timed=False):
             self._remove()
         return {
@@ -196,17 +195,6 @@ def _write(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _read(descriptor: int, limit: int) -> bytes:
-    """Read the file from its start, through the descriptor that wrote it: another file may have the
-    name by now."""
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    parts = []
-    while limit > 0 and (part := os.read(descriptor, min(CHUNK, limit))):
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)
 
 
 def _forget(descriptor: int) -> None:

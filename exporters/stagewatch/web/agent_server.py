@@ -20,13 +20,7 @@ from stagewatch.core.runner import Runner
 from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.web.connection import Limits
 from stagewatch.web.facts import Judged
-from stagewatch.web.message import (
-    Answer,
-    Refused,
-    Request,
-    Response,
-    plain,
-)
+from stagewatch.web.message import Answer, Refused, Request, Response, plain
 from stagewatch.web.metrics import MetricsPage
 from stagewatch.web.security import WebSecurity
 from stagewatch.web.server import HTTPServer

@@ -110,7 +110,7 @@ class SlurmCluster:
     def wait(self, condition: Condition[T], what: str, limit: float = 90) -> T:
         """Wait for a condition; the controller's log goes into the failure."""
         try:
-            return wait_for(condition, what, limit, pause=0.25)  # most ask by a command of Slurm
+            return wait_for(condition, what, limit)
         except TookTooLong as error:
             raise TookTooLong(f"{error}\n{self.daemons.log('slurmctld')}") from None
 

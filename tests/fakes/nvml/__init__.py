@@ -35,8 +35,7 @@ def build(directory: Path, *defines: str) -> Path:
     sources = sorted(map(str, SOURCES.glob("*.c")))
     options = [f"-D{name}" for name in defines]
     subprocess.run(
-        ["gcc", *FLAGS, *options, "-o", str(directory / LIBRARY), *sources, "-lpthread"],
-        check=True,
+        ["gcc", *FLAGS, *options, "-o", str(directory / LIBRARY), *sources, "-lpthread"], check=True
     )
     return directory
 

@@ -7,7 +7,6 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -73,11 +72,11 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def pair() -> Iterator[Pair]:
     """Two hosts, the first of which has a rule of somebody else."""
     if reason := missing():
         pytest.skip(f"two network namespaces: {reason}")
-    hosts = Hosts(tmp_path)
+    hosts = Hosts()
     with ExitStack() as stack:
         stack.callback(hosts.close)
         pair = Pair(hosts, stack)

@@ -8,10 +8,7 @@ from stagewatch.ranks.waits.model import Kind, State
 from tests.ranks.waits.conftest import Settled
 from tests.ranks.waits.programs import Start, code
 
-LOCKS = {
-    "flock": "fcntl.flock(file, fcntl.LOCK_EX)",
-    "fcntl": "fcntl.lockf(file, fcntl.LOCK_EX)",
-}
+LOCKS = {"flock": "fcntl.flock(file, fcntl.LOCK_EX)", "fcntl": "fcntl.lockf(file, fcntl.LOCK_EX)"}
 
 PROGRAM = code("""
     import fcntl, tempfile

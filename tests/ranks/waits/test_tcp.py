@@ -11,14 +11,8 @@ from typing import Any
 import pytest
 
 from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics, dump, open_diag
+from stagewatch.ranks.waits import tcp
 from stagewatch.ranks.waits.model import Kind, State
-from stagewatch.ranks.waits.tcp import (
-    describe,
-    local,
-    parse,
-    parse_table,
-    remote,
-)
 from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import Start, code
@@ -186,7 +180,7 @@ def test_containers_on_one_node_are_joined_by_their_addresses(
 
 def end(at: str, to: str, inode: int, **more: Any) -> TcpSocket:
     """One end of a connection."""
-    (address, port), (other, other_port) = parse(at) or (b"", 0), parse(to) or (b"", 0)
+    (address, port), (other, other_port) = tcp.parse(at) or (b"", 0), tcp.parse(to) or (b"", 0)
     return TcpSocket(
         **{"state": "established", "cookie": 0, "receive_queue": 0, "send_queue": 0} | more,
         local_port=port,
@@ -216,13 +210,13 @@ def asked_and_got(sent: int, received: int, *, last: float, bytes_received: int)
 )
 def test_who_owes_an_answer(statistics: TcpStatistics, owed: bool) -> None:
     one = end("10.0.0.1:5000", "10.0.0.2:80", 7, statistics=statistics)
-    assert describe(one, accepted=False).owed is owed
+    assert tcp.describe(one, accepted=False).owed is owed
 
 
 def test_what_has_come_in_unread_is_owed_by_nobody_else() -> None:
     statistics = asked_and_got(1, 1, last=20.0, bytes_received=10)
     one = end("10.0.0.1:5000", "10.0.0.2:80", 7, statistics=statistics, receive_queue=10)
-    assert not describe(one, accepted=False).owed
+    assert not tcp.describe(one, accepted=False).owed
 
 
 def test_the_table_of_proc_says_the_same_as_the_diagnostics() -> None:
@@ -235,9 +229,9 @@ def test_the_table_of_proc_says_the_same_as_the_diagnostics() -> None:
             inodes = {os.fstat(one.fileno()).st_ino for one in (server, client, accepted)}
             told = {one.inode: one for one in dump(diag) if one.inode in inodes}
             raw = Path("/proc/self/net/tcp").read_bytes()
-            read = {one.inode: one for one in parse_table(raw) if one.inode in inodes}
+            read = {one.inode: one for one in tcp.parse_table(raw) if one.inode in inodes}
     assert told.keys() == read.keys() == inodes
     for inode in inodes:
-        assert local(told[inode]) == local(read[inode])
-        assert remote(told[inode]) == remote(read[inode])
+        assert tcp.local(told[inode]) == tcp.local(read[inode])
+        assert tcp.remote(told[inode]) == tcp.remote(read[inode])
         assert told[inode].state == read[inode].state

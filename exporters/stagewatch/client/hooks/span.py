@@ -50,10 +50,11 @@ class Names:
     """The role by a name that only processes of this role use."""
 
 
-def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict[str, str | None]:
-    """`Names.stages` from the names of every canonical stage; `silent` names record no stage."""
-    listed = {name: stage for stage, names in stages.items() for name in names}
-    return dict.fromkeys(silent) | listed
+def by_stage(*, silent: str = "", **stages: str) -> dict[str, str | None]:
+    """`Names.stages` from the names of every canonical stage, with blanks between them; `silent`
+    names record no stage."""
+    listed = {name: stage for stage, names in stages.items() for name in names.split()}
+    return dict.fromkeys(silent.split()) | listed
 
 
 class Span(_api.Stage):

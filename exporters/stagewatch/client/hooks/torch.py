@@ -28,7 +28,7 @@ from stagewatch.identity import RANK
 
 NAMES = Names(
     "",  # so that a framework's hook can still name the record
-    by_stage(train=("step", "forward", "backward"), checkpoint=("save", "async_save")),
+    by_stage(train="step forward backward", checkpoint="save async_save"),
 )
 
 

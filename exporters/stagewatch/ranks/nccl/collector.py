@@ -16,6 +16,7 @@ from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
+from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.mounts import memory_mounts, mount_id, pin
@@ -182,7 +183,7 @@ class InspectorCollector(Collector):
             raise NoData(f"{self._directory} does not exist") from error
         except OSError as error:
             raise SourceError(f"{self._directory}: {error.strerror}") from error
-        try:
+        with closing(directory):
             if mount_id(directory) not in memory_mounts():
                 raise SourceError(f"{self._directory} is not in memory")
             with os.scandir(f"/proc/self/fd/{directory}") as entries:
@@ -192,12 +193,8 @@ class InspectorCollector(Collector):
                 if isinstance(fd, str):
                     self._unreadable += fd == "unreadable"
                     continue
-                try:
+                with closing(fd):
                     yield name, fd
-                finally:
-                    os.close(fd)
-        finally:
-            os.close(directory)
 
 
 def _place(status: os.stat_result) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
+from stagewatch.core.descriptors import closing
 from stagewatch.host.mounts import pin
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.nccl.layout import PLUGIN, SIZE, Communicator, CorruptFile, parse
@@ -70,7 +71,10 @@ class NcclFiles:
     def _opened(self) -> Iterator[tuple[int, str, int]]:
         """Directory, name and descriptor of each file that may be the plugin's."""
         left = MAX_FILES
-        with contextlib.suppress(OSError), _open_directory(self._directory) as directory:
+        with (
+            contextlib.suppress(OSError),
+            closing(pin(self._directory, os.O_DIRECTORY)) as directory,
+        ):
             for one in _inside(directory, left):
                 left -= 1
                 yield one
@@ -81,15 +85,6 @@ class NcclFiles:
                     yield one
 
 
-@contextlib.contextmanager
-def _open_directory(path: Path) -> Iterator[int]:
-    fd = pin(path, os.O_DIRECTORY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _inside(directory: int, most: int) -> Iterator[tuple[int, str, int]]:
     with os.scandir(f"/proc/self/fd/{directory}") as entries:
         names = [one.name for one in islice(entries, MAX_ENTRIES) if NCCL_NAME.fullmatch(one.name)]
@@ -97,10 +92,8 @@ def _inside(directory: int, most: int) -> Iterator[tuple[int, str, int]]:
         fd = open_inside(directory, Path(name))
         if isinstance(fd, str):
             continue
-        try:
+        with closing(fd):
             yield directory, name, fd
-        finally:
-            os.close(fd)
 
 
 def nccl_files(record_dir: Path, proc: Procfs) -> NcclFiles:

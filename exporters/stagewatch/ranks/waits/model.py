@@ -59,7 +59,7 @@ class Kind(str, Enum):
     FUTEX = "futex"
     """A lock, a semaphore or a condition in memory that processes share."""
     OWN = "own"
-    """A lock or an event of the process's own threads."""
+    """A lock or an event of its own threads."""
     CHILD = "child"
     """The end of a child."""
     LOCK = "lock"

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stagewatch.core.descriptors import closing
 from stagewatch.ranks.waits.model import Connection, Kind, Mode
 from stagewatch.ranks.waits.other_end import OtherEnd
 
@@ -29,12 +30,9 @@ Watched = tuple[int, bool]
 
 
 def polled(root: str, pid: int, address: int, count: int) -> list[Watched]:
-    """The descriptors in the array of a poll.  Raises `OSError` if it may not be read."""
-    memory = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    """What is in the array of a poll.  Raises `OSError` where it may not be read."""
+    with closing(os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)) as memory:
         raw = os.pread(memory, _POLLFD.size * min(count, MAX_DESCRIPTORS), address)
-    finally:
-        os.close(memory)
     whole = raw[: len(raw) // _POLLFD.size * _POLLFD.size]
     return [
         (descriptor, bool(events & READS) or not events & WRITES)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from stagewatch.core.descriptors import closing, read_up_to
 from stagewatch.host.procfs import TICKS_PER_SECOND
 from stagewatch.ranks.waits.system_calls import Call, Role
 
@@ -113,12 +114,5 @@ def _channel(path: str) -> str:
 
 def read(path: str, limit: int = 1 << 16) -> bytes:
     """The bytes of a file of the kernel's.  Raises `OSError`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 16))):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+    with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+        return read_up_to(descriptor, limit)

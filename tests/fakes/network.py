@@ -1,6 +1,6 @@
-"""Two network namespaces with links between them, as on two hosts.
+"""Two network namespaces with a link between them, as on two hosts.
 
-Nothing has a name outside: the namespaces belong to two sleeping processes and are gone, links and
+Nothing has a name outside: the namespaces belong to two sleeping processes and are gone, link and
 rules included, as soon as these end; and they end with this process.
 """
 
@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from stagewatch.core.processes import Children
 from tests.waiting import wait_for
-
-DELAYED_LINK = Path(__file__).with_name("delayed_link.py")
 
 
 def missing() -> str:
@@ -34,15 +31,13 @@ def missing() -> str:
 class Hosts:
     """Host `a` (10.77.0.1) and host `b` (10.77.0.2), joined by a veth pair."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self) -> None:
         self._children = Children()
         try:
             self.a = self._host()
             self.b = self._host()
             self.run(
-                self.a,
-                *f"ip link add name wire type veth peer name wire netns {self.b}".split(),
+                self.a, *f"ip link add name wire type veth peer name wire netns {self.b}".split()
             )
             for pid, address in ((self.a, "10.77.0.1/16"), (self.b, "10.77.0.2/16")):
                 self.run(pid, "ip", "address", "add", address, "dev", "wire")
@@ -62,31 +57,6 @@ class Hosts:
         )
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
         return done.stdout
-
-    def lose(self, source: str, share: float) -> None:
-        """Host `b` loses this share of the packets from an address."""
-        chance = f"-m statistic --mode random --probability {share} -j DROP"
-        self.run(self.b, *f"iptables -A INPUT -s {source} {chance}".split())
-
-    def add_delayed_link(self, milliseconds: int) -> None:
-        """A second link, 10.78.0.1 to 10.78.0.2, on which every packet takes so long.
-
-        Packets pass a program between two TUN devices: not every kernel has netem.
-        """
-        self._children.start(
-            [sys.executable, str(DELAYED_LINK), str(self.a), str(self.b), str(milliseconds)],
-            log=self._directory / "delayed-link.log",
-        )
-        for pid, address in ((self.a, "10.78.0.1"), (self.b, "10.78.0.2")):
-            show = (*self.enter(pid), "ip", "link", "show", "delayed")
-            wait_for(
-                lambda show=show: (
-                    not subprocess.run(show, check=False, capture_output=True).returncode
-                ),
-                "the link's device",
-            )
-            self.run(pid, "ip", "address", "add", f"{address}/24", "dev", "delayed")
-            self.run(pid, "ip", "link", "set", "delayed", "up")
 
     def close(self) -> None:
         """End everything."""
