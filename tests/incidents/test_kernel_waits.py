@@ -10,7 +10,7 @@ import pytest
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.files import RankEvidence
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
-from stagewatch.judgement.facts import ANYBODY, KernelWait, RankFacts
+from stagewatch.judgement.facts import ABANDONED, ANYBODY, KernelWait, RankFacts
 from stagewatch.judgement.from_prometheus import JobSeries, moment
 from stagewatch.judgement.judge import judge
 from stagewatch.ranks.model import Rank
@@ -24,6 +24,7 @@ from tests.ranks.waits.programs import Start, code
 
 NO_PROCESS = 1 << 22
 """No pid is as great."""
+OWN = "a wait for a thread or process of its own"
 
 
 def rank(role: str, number: int, pid: int) -> Rank:
@@ -237,7 +238,7 @@ def test_a_rank_that_asks_a_server_in_vain_waits_for_it(state: State, told: Kern
         (State.RETRYING, None),
         (State.SLEEPING, None),
         (State.UNKNOWN, None),
-        (State.INWARD, KernelWait("a wait for a thread or process of its own")),
+        (State.INWARD, KernelWait(OWN)),
         (State.RUNNING, NOTHING),
     ],
 )
@@ -254,6 +255,23 @@ def test_a_rank_that_asks_a_server_again_and_again_waits_for_it(
     both = (KernelWait(how, through=name), KernelWait(how, "rollout", 1, through=name))
     found = kernel_waits(look, ranks, Procfs(), asked=asked)
     assert found == {ranks[0].key: (told,) if told else both, ranks[1].key: (NOTHING,)}
+
+
+@pytest.mark.parametrize(
+    ("wait", "how"),
+    [
+        (Wait(NO_PROCESS, 0, Kind.PIPE, "read", 9.0), ABANDONED),
+        (Wait(NO_PROCESS, 0, Kind.UNIX, "recvfrom", 9.0), ABANDONED),
+        (Wait(NO_PROCESS, 0, Kind.PIPE, "write", 9.0, writes=True), OWN),
+        (Wait(NO_PROCESS, 0, Kind.OWN, "futex", 9.0), OWN),
+    ],
+)
+def test_whoever_should_write_to_a_pipe_that_its_reader_alone_holds_may_have_ended(
+    wait: Wait, how: str
+) -> None:
+    reads = rank("rollout", 0, NO_PROCESS)
+    found = kernel_waits(looked((NO_PROCESS, State.INWARD), waits=[wait]), [reads], Procfs())
+    assert found == {reads.key: (KernelWait(how),)}
 
 
 def test_a_rank_waits_for_the_engine_that_the_router_lacks() -> None:
