@@ -50,3 +50,19 @@ def test_a_writer_waits_for_those_who_may_read(program: Start, settled: Settled)
     (wait,) = settled(writer, until=lambda look: look.of(writer)).of(writer)
     assert (wait.kind, wait.call, wait.targets) == (Kind.PIPE, "write", (reader,))
     assert wait.witness == f"writes a pipe that pid {reader} reads"
+
+
+def test_a_reader_that_has_kept_the_other_end_waits_for_nobody_who_lives(
+    program: Start, settled: Settled
+) -> None:
+    reader = program(
+        code("""
+        r, w = os.pipe()
+        say("reader")
+        os.read(r, 1)
+    """)
+    )["reader"]
+    look = settled(reader, until=lambda look: look.of(reader), states={reader: State.INWARD})
+    (wait,) = look.of(reader)
+    assert (wait.kind, wait.call, wait.targets, wait.unseen) == (Kind.PIPE, "read", (), False)
+    assert wait.witness == "reads a pipe of its own"
