@@ -103,7 +103,6 @@ def told(watched: Watched, does: Mapping[int, Mapping[str, float]]) -> list[str]
         watched.proc,
         limit=LIMIT,
         taker=watched.taker,
-        pause=lambda seconds: None,
         clock=watched.clock,
     )
     with closing(seen):
