@@ -55,8 +55,7 @@ _UNITS = {
 """Grafana's units by the end of a metric's name; of a counter as its rate."""
 _NAMED_UNIT = re.compile(r"\w*[:_](" + "|".join(_UNITS) + r")\{")
 _LEAST_SCALE = {"percentunit": 0.01, "s": 0.001}
-"""The least maximum of an axis by its unit, 1 for other units; with zeros, Grafana would take
-100."""
+"""The least maximum of an axis, by unit; otherwise 1.  For zeros alone, Grafana would take 100."""
 
 
 def expand(expression: str) -> str:

@@ -23,8 +23,7 @@ class Meaning:
     death: Death
     sure: bool = True
     plain: bool = False
-    """An exception without a class of its own: after another one, it is most often a
-    consequence."""
+    """An exception without a class of its own: after another one, most often a consequence."""
 
 
 _WRAPPERS = re.compile(

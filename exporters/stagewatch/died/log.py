@@ -112,8 +112,7 @@ class Log:
     """Number of bytes between head and tail."""
     ranks: set[int] = field(default_factory=set)
     waited: dict[int, int] = field(default_factory=dict)
-    """By rank whose collective timed out, the number of its last enqueued collective, else of the
-    one that timed out."""
+    """By rank that timed out: the number of its last enqueued collective, else of the late one."""
     root: Cause | None = None
     """The first failure that torchrun has observed."""
 

@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 NAME = "departures.json"
 VERSION = 1
 MAX_PER_USER = 256
-"""The most departures of one user, so that they cannot crowd out another's; as many as the user's
-records."""
+"""The most departures of one user, as many as his records; so users do not crowd out others."""
 MAX_BYTES = 4 << 20
 
 

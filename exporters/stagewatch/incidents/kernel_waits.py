@@ -253,7 +253,7 @@ class _Job:
             yield KernelWait(how or self._in(process))
 
     def _in(self, process: Process) -> str:
-        """How a process waits that does not go on by itself."""
+        """How a process that cannot go on by itself waits."""
         if process.state is State.STORAGE:
             return _IN[Kind.STORAGE]
         mine = (one for one in self._waiting.of(process.pid) if one.thread == process.thread)

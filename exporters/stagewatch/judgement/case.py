@@ -139,7 +139,7 @@ class Case:
 
     @property
     def lacks_unknown(self) -> bool:
-        """Whether its world has ranks that were never known."""
+        """Whether its world has ranks that have never been seen."""
         return self._world_size > 0 and not self.sees_all
 
     @property
@@ -303,7 +303,7 @@ class Case:
         )
         if not (self.awaits_role or held_up_by_none):
             return False
-        charged = {id(charge.rank) for charge in self.charges}  # which may wait for another role
+        charged = {id(charge.rank) for charge in self.charges}  # these may wait for another role
         return all(
             at in self.waiting
             or id(rank) in charged

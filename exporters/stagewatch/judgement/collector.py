@@ -174,8 +174,7 @@ class JudgeContext:
     findings: Findings = field(default_factory=lambda: Findings(fresh_seconds=30.0))
     latest: Look | None = None
     standing: tuple[Proposal, ...] = ()
-    """Proposals that have not expired, also of jobs that are in trouble no more, since these may be
-    started again."""
+    """Proposals that have not expired; even if its trouble is over, a job may be restarted."""
     server: ServerOptions | None = None
     """The Prometheus that the collector `judge` asks, for the other collectors."""
 

@@ -110,8 +110,7 @@ class RankFacts:
     first_failure_age_seconds: float | None = None
     record: RecordState = RecordState.KEPT
     inside: Mapping[str, Inside] = field(default_factory=dict)
-    """The calls that it is inside of, by process group; sends and receives are in
-    `POINT_TO_POINT`."""
+    """The calls that it is inside of, by group; sends and receives are in `POINT_TO_POINT`."""
     calls: Mapping[str, float] = field(default_factory=dict)
     """Duration of the oldest call in flight in seconds, by the name of the tool, environment or
     reward function."""
@@ -184,8 +183,8 @@ class RankFacts:
 
     @property
     def awaits_ranks(self) -> bool:
-        """The same, or whether the kernel shows that it waits for ranks, and for no process that
-        may stand between."""
+        """Whether it waits for peers, as above, or the kernel shows that it waits directly for a
+        rank, with no process in between."""
         direct = any(wait.rank is not None and not wait.through for wait in self.kernel_waits)
         return direct or self.awaits_peers
 
@@ -205,7 +204,7 @@ class RankFacts:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether whoever it waits for may have ended."""
+        """Whether the process that it waits for may have ended."""
         return any(wait.how == ABANDONED for wait in self.kernel_waits)
 
     @property

@@ -23,8 +23,7 @@ from stagewatch.ranks.waits.blocking_calls import Whom
 from stagewatch.record import OPS, POINT_TO_POINT
 
 _NO_LONGER_INSIDE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
-"""Wait classes of ranks that wait for no peer, even if their last collective has no recorded
-end."""
+"""Wait classes of ranks that wait for no peer, even if no end of a collective is recorded."""
 
 _ROOTED = frozenset(op for op in OPS if op.split("_")[0] in ("broadcast", "gather", "scatter"))
 _ROOTED |= {"reduce"}
@@ -46,8 +45,7 @@ class Kind(str, Enum):
     LEFT = "left"
     """The targets have left that collective and entered another."""
     UNLIKE = "unlike"
-    """The targets are in another operation, in another collective of the group, or at another
-    step."""
+    """The targets are in another operation or collective of the group, or at another step."""
     DIFFER = "differ"
     """Both sides differ, and neither is more than half of the group: they wait for each other."""
     PEER = "peer"
@@ -60,8 +58,7 @@ class Kind(str, Enum):
     """The kernel shows that the waiters wait for the targets to act on a pipe, a socket or a lock.
     Without targets they wait for a process that is no rank, or for another node."""
     NOT_LAUNCHED = "not_launched"
-    """Below the program, the targets have not launched the operation that the waiters have
-    launched."""
+    """Below the program, the targets have not launched the operation of the waiters."""
     NOT_BEGUN = "not_begun"
     """The GPUs of the targets have not begun the operation."""
     NO_BYTES = "no_bytes"
@@ -112,15 +109,13 @@ class Graph:
     """Ranks that have left out the collective that others are inside of, by their total count of
     collectives or by their step."""
     in_another: dict[int, Where] = field(default_factory=dict)
-    """Ranks inside a collective of another group while most of their own group are inside its
-    collective."""
+    """Ranks in a collective of another group, while most of their group are in its collective."""
     short: bool = False
     """Whether ranks wait for members that do not live here."""
     unseen: bool = False
     """Whether these members live in no other role of the job either."""
     missing: dict[int, Where] = field(default_factory=dict)
-    """Ranks inside a collective of a group with a member that does not live here; with their own
-    operation."""
+    """Ranks in a collective of a group with a member that does not live here; by operation."""
     outside: dict[int, KernelWait] = field(default_factory=dict)
     """Ranks that wait for another role, for a process that is no rank, or for an address, as the
     kernel shows."""
@@ -330,9 +325,8 @@ class Group:
         share = 2 * len(self.lagging) - max(self.size, len(members))
         told = {place for place in self.lagging if self.inside[place].op != "unknown"}
         self._crowd = self.lagging if share > 0 else told if share == 0 else set()
-        """The lagging members, if they are too many to be late: more than half of the group, or
-        half of it in an operation with a name.  The end of an operation without a name is not
-        recorded, so a rank may have left it."""
+        """The lagging members, if too many to be late: more than half of the group, or half of it
+        in an operation with a name (else a rank may have left it, as its end is not recorded)."""
         self.furthest = {
             place for place in self.inside if self.sequence.get(place, -1) == self.reached
         }

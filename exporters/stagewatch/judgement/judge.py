@@ -536,7 +536,7 @@ class _Job:
         stages.
 
         It is the only role that stands as a whole in a stage or makes marks without steps; without
-        such a role, the roles that left.  Empty if another role may be at fault."""
+        such a role, the ranks that left.  Empty if another role may be at fault."""
         live = {role: case for role, case in self.cases.items() if case.live}
         silence, stuck = self._silence(), self.stuck
         chosen = {
@@ -546,14 +546,14 @@ class _Job:
         others = [role for role in live if role not in chosen]
         if len(chosen) > 1 or self._doubtful(live) or not all(map(self._only_waits, others)):
             return {}
-        lack = {role: case for role, case in self.cases.items() if case.left or not case.live}
+        absent = {role: case for role, case in self.cases.items() if case.left or not case.live}
         for role, evidence in chosen.items():
             charges = tuple(Charge(rank, evidence) for rank in live[role].live)
-            return {role: charges} if others and not lack else {}
-        return _who_left(lack, silence + LEFT_BEFORE_SECONDS)
+            return {role: charges} if others and not absent else {}
+        return _charge_departed(absent, silence + LEFT_BEFORE_SECONDS)
 
     def _doubtful(self, live: Mapping[str, Case]) -> bool:
-        """Whether no role is stalled, one was stalled only lately, or ranks are absent."""
+        """Whether no role is stalled, one was stalled only lately, or ranks are dead or unseen."""
         early = any(self.stuck[role] and self._late(role) < EARLY_SECONDS for role in live)
         lost = any(case.unseen or case.gone for case in live.values())
         return early or lost or not any(self.stuck.values())
@@ -630,17 +630,18 @@ def _whoever_left(case: Case, *, missed: bool) -> Case:
     return replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
 
 
-def _who_left(lack: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
-    """The charges against ranks that left at most `seconds` ago, of roles that lack them or that
-    left as a whole."""
+def _charge_departed(absent: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
+    """The charges against ranks that left at most `seconds` ago.
+
+    Each role has left as a whole, or its live ranks wait for those that left."""
     if any(
         case.charges or case.gone or not case.sees_all or (case.live and not case.awaits_absent)
-        for case in lack.values()
+        for case in absent.values()
     ):
         return {}
     return {
         role: tuple(Charge(rank, "missing") for rank in left)
-        for role, case in lack.items()
+        for role, case in absent.items()
         if (left := [rank for rank in case.absent_long if (rank.left_seconds or 0.0) <= seconds])
     }
 

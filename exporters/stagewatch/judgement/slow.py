@@ -19,20 +19,17 @@ WINDOW_SECONDS = 15.0
 """The time between two windows, and between two looks."""
 LEAST_EXCESS, DEVIATIONS = 0.05, 3.0
 """A rank stands out in a window if its excess is above the first number plus the second times the
-median absolute deviation of its peers.  That deviation is a mean of ten minutes, since it is
-unreliable for four ranks in one window."""
+median absolute deviation of its peers, a mean of ten minutes, as one window says little."""
 LATELY_SECONDS, LATELY_WINDOWS = 120.0, 6
 """A slow rank stands out in so many of the eight windows of this time."""
 UNNUMBERED_SECONDS, UNNUMBERED_WINDOWS = 180.0, 10
 """The same if steps have no numbers: a pause of a minute shows in at most nine windows."""
 STEPS_SECONDS, LEAST_STEPS = 180.0, 3
-"""If ranks number their steps: the time over which single steps are compared, and how many a rank
-must have made in it."""
+"""With numbered steps: the time over which single steps are compared, and how many are needed."""
 STANDARD_ERRORS = 1.75
-"""The steps of a slow rank take longer than those of its peers by more than so many standard errors
-of their mean; of their variance, only what exceeds that of the peers counts.  A single pause,
-however long, reaches 1, since it adds as much to the error as to the mean; three pauses reach
-1.73."""
+"""The steps of a slow rank take longer than its peers' by more than so many standard errors of the
+mean; of the variance, only what exceeds the peers' counts.  A single pause of any length reaches 1,
+as it adds as much to the error as to the mean; three pauses reach 1.73."""
 STEPS_IN_WINDOWS, STEPS_LASTING = 2.0, 1.5
 """If ranks number their steps: the least number of steps in two minutes, now and as a mean of ten
 minutes.  With fewer, a window shows the length of a single step, which varies by chance."""
@@ -40,8 +37,7 @@ LASTING_SECONDS, LASTING_WINDOWS = 600.0, 20
 """The time over which a small excess counts, and the least number of windows in it."""
 LASTING_EXCESS, LASTING_DEVIATIONS = 0.07, 2.0
 """A rank is slow if its mean excess of that time is above both this number and so many standard
-deviations of its own windows.  That is some six errors of the mean, as ten of the windows are
-independent."""
+deviations of its own windows: some six errors of the mean, as ten windows are independent."""
 BREAK_SECONDS = 300.0
 """A rank that becomes slow again within this time counts as slow all the time."""
 NODE_RANKS = 2
@@ -55,9 +51,8 @@ there are so many steps in two minutes."""
 STEP_TURN_SECONDS, STEP_TURN_LOOKS = 120.0, 4
 """Turns at every step must be seen at so many looks within this time."""
 STEP_TURN_EXPLAINS = 0.5, 1.5
-"""The least and the largest share of the variance of own work that turns explain.  The rest is
-noise.  Turns cannot explain more than 1 but by chance; rare long steps of all ranks seem to explain
-many times as much."""
+"""The least and the largest share of the variance of own work that turns explain, beside
+noise.  More than 1 is chance; rare long steps of all ranks seem to explain many times as much."""
 STEP_TURN_VARIES = 0.3
 """The largest deviation of the time of steps, as a share of the cost of a turn: sqrt(0.9 * 0.1) is
 0.3, so a rank has a turn in at least nine of ten steps."""

@@ -24,7 +24,7 @@ LOOK_SECONDS = 60.0
 BEST_SHARE, BEST_SECONDS = 0.1, 86400.0
 """The best tenth of the hours of a day show what the job can do."""
 SLOW_RATIO, END_STEPS = 1.2, 2.0
-"""A job is slow if its steps take this many times as long.  The limit is higher by so many steps of
+"""A job is slow if its steps take so many times as long; the limit is higher by so many steps of
 the hour, as one step may be cut at each end of it."""
 EARLIER_SECONDS, EARLIER_RUNS, EARLIER_SPREAD = 14 * 86400.0, 3, 1.2
 """How old earlier runs may be (Prometheus drops its data after 15 days), how many there must be,

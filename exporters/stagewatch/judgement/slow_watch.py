@@ -67,8 +67,7 @@ STANDS_OUT = (
     f" avg_over_time(job_role_peers:rl_own_work_excess:mad[{LASTING_SECONDS:.0f}s])))"
     f" * on ({_PEERS}) group_left () {_MEDIAN}"
 )
-"""PromQL for the ranks that stand out in the latest window; the value is the share of its time that
-the job loses by them."""
+"""PromQL: the ranks that stand out in the latest window, with the share of time lost by them."""
 LASTING = (
     f"avg_over_time({_EXCESS}[{LASTING_SECONDS:.0f}s]) > {LASTING_EXCESS:g}"
     f" and on ({RANK}) {_EXCESS}"

@@ -37,8 +37,7 @@ SUMS_SECONDS = 15.0
 KEPT_MOMENTS = 8
 """The number of latest moments of a job that its case holds."""
 _STEPS = ((REMEMBERED_SECONDS, 60.0, 15.0), (60.0, 0.0, 5.0))
-"""The past that a judge goes through when it starts: seconds ago from, to, and between two looks.
-"""
+"""The past that a judge goes through at its start: seconds ago from, to, and between looks."""
 
 Role = tuple[JobKey, str]
 
@@ -63,8 +62,7 @@ class Look:
     budgets: Mapping[tuple[Role, str], float]
     """Budgets in seconds by role and stage, of stages whose length the job has shown."""
     blind: frozenset[str] = frozenset()
-    """What was missing: `rules` (their sums) or `targets` (agents that are not scraped any
-    more)."""
+    """What was missing: `rules` (their sums) or `targets` (agents no longer scraped)."""
 
 
 @dataclass(slots=True)

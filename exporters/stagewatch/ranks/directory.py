@@ -41,8 +41,7 @@ class Census:
     available_bytes: int | None = None
     """Room for further records of `FILE_SIZE` each; `None` if unknown."""
     unread: frozenset[int] | None = None
-    """Number of processes that may be ranks, but whose environment cannot be read in time; `None`
-    without a scan."""
+    """Number of possible ranks whose environment cannot be read in time; `None` if unscanned."""
     denied: frozenset[int] = frozenset()
     """Processes that may be ranks, but that we may not read."""
 

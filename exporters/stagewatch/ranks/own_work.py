@@ -101,8 +101,7 @@ class StepSums:
     last: int = 0
     """When the last known step began, boot time in nanoseconds."""
     sums: tuple[float, ...] = (0.0,) * 6
-    """The number of steps, and the sums of their time, its square, their work, its square and its
-    third power."""
+    """The number of steps; the sums of their time, its square, their work, its square and cube."""
     past: deque[tuple[int, tuple[float, ...]]] = field(default_factory=deque)
     """The sums over the last five minutes, with their boot times in nanoseconds."""
 

@@ -46,8 +46,7 @@ from stagewatch.record import FILE_SIZE, VERSION
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
 MAX_LISTED = 4 * MAX_ENTRIES
-"""The most names that are listed; those beyond `MAX_ENTRIES` only count if a live process holds the
-lock of the file."""
+"""The most names that are listed; beyond `MAX_ENTRIES`, only those with a locked file count."""
 MAX_LOCKS = 65_536
 """The most locks of the machine that are read."""
 MAX_RECORDS_PER_USER = 256
@@ -60,8 +59,7 @@ half as many."""
 BYTES_OF_A_FILE = 16_384
 """A smaller file counts as so many bytes, since the number of files is limited too."""
 MAX_RECORDS = 768
-"""The most records, since each takes a descriptor and a process may usually have 1024; fewer if its
-limit is lower."""
+"""The most records, each of which takes a descriptor; fewer if the process may open only few."""
 GRACE_SECONDS = 600.0
 """How long a dead rank's record is kept before the agent removes it."""
 LINGER_SECONDS = 5.0

@@ -87,8 +87,7 @@ class Servers:
         self._accepted: set[int] = set()
         """Sockets of servers that are not calls of theirs."""
         self._known: dict[Place, Server | None] = {}
-        """By place, the server; `None` if no process listens, or a rank, or an invisible
-        process."""
+        """By place, the server; `None` if nobody listens, or a rank or unseen process does."""
 
     def look(self) -> None:
         """Note which processes are connected to which servers, at most every few seconds."""

@@ -7,6 +7,7 @@ inet_diag_msg` in linux/inet_diag.h and `struct tcp_info` in linux/tcp.h.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -18,7 +19,6 @@ from pathlib import Path
 
 from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import SourceError
-from stagewatch.host.procfs import Procfs
 
 ENTER_SECONDS = 2.0
 """Timeout for entering a network namespace."""
@@ -235,9 +235,11 @@ def _statistics(data: bytes, at: int) -> TcpStatistics:
     )
 
 
-def namespace_of(proc: Path, pid: int | str) -> int | None:
-    """The inode of a process's network namespace; `None` if it is gone or hidden."""
-    return Procfs(proc).network_namespace(os.getpid() if pid == "self" else int(pid))
+def own_namespace(proc: Path) -> int | None:
+    """The inode of this process's network namespace; `None` if it is hidden."""
+    with contextlib.suppress(OSError):
+        return (proc / "self/ns/net").stat().st_ino
+    return None
 
 
 class NamespaceSockets:
@@ -249,7 +251,7 @@ class NamespaceSockets:
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
-        self._own = namespace_of(proc, "self")
+        self._own = own_namespace(proc)
         self._sockets: dict[int, socket.socket] = {}
 
     def get(self, namespace: int, pid: int) -> socket.socket:

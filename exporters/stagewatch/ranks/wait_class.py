@@ -81,8 +81,7 @@ class Sample:
     marks: int | None
     """Progress marks of the rank so far; `None` without a stage record."""
     page_faults: int = 0
-    """Page faults so far.  A compiler or a tokenizer takes new memory all the time, polling does
-    not."""
+    """Page faults so far: a compiler or a tokenizer takes new memory all the time, polling none."""
     queue_seconds: float | None = None
     """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
     system_seconds: float = 0.0

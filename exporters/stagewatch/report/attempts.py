@@ -24,8 +24,7 @@ FAILURES = ("JobLostNode", "FailedButNotEnded", "FirstFailure")
 """If a job ends while one of these alerts fires for it, it has failed."""
 
 NEAR = 300.0
-"""An alert counts within so many seconds before the end; requeues that are nearer to each other
-count once."""
+"""An alert counts within so many seconds before the end; nearer requeues count once."""
 
 LAST_STEP = 30.0
 """Seconds between two looks for the last sample of a job."""

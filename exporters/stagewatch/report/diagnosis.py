@@ -16,13 +16,11 @@ from stagewatch.report.deviations import Finding, steady
 from stagewatch.report.events import ANY, Event, Fault, Firing, Hung, Milestone
 
 PRESSING = ("critical", "warning")
-"""A fault is clear once alerts of these severities have ended; a note such as FirstFailure stays
-for minutes."""
+"""A fault is clear once alerts of these severities have ended; notes stay for minutes."""
 
 IDLE = "idle"
 SLIGHT = 1.25
-"""A severity below this is slight: among hundreds of series, one exceeds its limit so little by
-chance."""
+"""A severity below this is slight: one of hundreds of series exceeds its limit by chance."""
 
 MOMENTS = (
     ("injected", "injected", "inject"),

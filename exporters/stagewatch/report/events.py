@@ -17,8 +17,7 @@ NOTES = (
     *("FaultInjected", "FaultInJob", "FaultMarkerForgotten", "PageDuringFault"),
     *("JobOnSilentStorage", "SlurmJobEnding", "SlurmNodeOutOnPurpose", "Watchdog"),
 )
-"""Alerts that do not count as detection: about the marker itself, equal to another alert, or sent
-to nobody."""
+"""Alerts that are no detection: of the marker itself, equal to another, or sent to nobody."""
 
 VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
 """Recording rules that name a rank."""

@@ -52,8 +52,7 @@ LEVELS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Where each colour begins, in multiples of the limit at which a value begins to deviate."""
 
 HEAT = ("#e9eef3", "#fee391", "#fec44f", "#fe9929", "#d95f0e", "#8c2d04")
-"""Colours of values in the baseline and from each level on; darker and darker, so that they differ
-in grey too."""
+"""Colours of the baseline and of values from each level on; darker, so distinct in grey too."""
 
 MAX_ROWS = 28
 MAX_CELLS = 200

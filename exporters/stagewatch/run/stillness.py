@@ -13,8 +13,7 @@ from stagewatch.inspect.processes import stand_still
 STILL_SECONDS = 30.0
 """How long all processes must do nothing before that is reported."""
 AFTER_SECONDS = 30.0
-"""How long after a standstill the end of a command may follow from it: signals wake processes up.
-"""
+"""How long after a standstill a command may end because of it: signals wake processes up."""
 
 
 @dataclass(frozen=True, slots=True)

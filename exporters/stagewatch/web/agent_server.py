@@ -33,8 +33,7 @@ SHARED_SECONDS = 1.0
 SHARED_FROM = 256 << 10
 """Responses of at least so many bytes are shared."""
 SHARED_BYTES_PER_SECOND = 2 << 20
-"""Longer responses may be older, a second for so many bytes: then clients that take ten seconds
-each hold only a few responses of 16 MB in memory."""
+"""Longer responses may be older, a second for so many bytes: slow clients then hold few of them."""
 _STATIC = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -67,8 +67,7 @@ class Rank:
     failure: tuple[str, str] | None
     """The first exception and the stage that raised it."""
     frame: str
-    """Its line in the user's own code when its job began to hang; empty if the job does not
-    hang."""
+    """Its line in the user's own code when its job began to hang; empty without a hang."""
     culprit: bool = False
     """Whether it is at fault."""
 

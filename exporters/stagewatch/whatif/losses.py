@@ -59,8 +59,7 @@ class Account:
     """Seconds of an average step, as replayed."""
     ideal: float
     slowdown: float
-    """The time of a step divided by that with all work spread evenly (Eq. 1 of arXiv
-    2505.05713)."""
+    """Time of a step divided by that with all work spread evenly (Eq. 1 of arXiv 2505.05713)."""
     slow: tuple[tuple[int, float], ...]
     """The slow ranks, and their computing time divided by that of their peers."""
     losses: tuple[Loss, ...]

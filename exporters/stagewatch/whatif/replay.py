@@ -35,8 +35,7 @@ class Operation:
     after: list[int] = field(default_factory=list)
     """The operations of the same rank that must have ended before, by their index in the list."""
     group: object = None
-    """Operations of a step with the same group begin to transfer once the last of them has
-    begun."""
+    """Operations of one group and step begin to transfer once the last of them has begun."""
 
 
 class Replay:

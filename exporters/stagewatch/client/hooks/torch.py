@@ -40,8 +40,7 @@ class _Steps(threading.local):
     train: Span | None = None
     count = 0
     optimizer: int | None = None
-    """The first optimizer that made a step: only its steps count, and not those of others (of a
-    GAN, of parts)."""
+    """The first optimizer that made a step; steps of others (of a GAN, of parts) do not count."""
 
     def may(self) -> bool:
         """Whether this hook may record the stage of this thread."""

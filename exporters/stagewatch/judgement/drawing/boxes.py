@@ -90,8 +90,7 @@ class _Folding:
     verdicts: Sequence[Verdict]
     waits: Sequence[Wait]
     coarseness: int
-    """Ranks share a box if they wait for the same ranks (0), in groups of the same kind (1), or at
-    all (2)."""
+    """Ranks share a box if they wait for the same ranks (0), in like groups (1), or at all (2)."""
     members: dict[Hashable, list[RankFacts]] = field(default_factory=dict, init=False)
     outsiders: dict[Hashable, list[Wait]] = field(default_factory=dict, init=False)
     """The waits for anything but ranks, by the box of the target."""

@@ -75,8 +75,7 @@ class Communicator:
     op: str
     """`unknown` if the plugin does not know it."""
     sequence: int
-    """The number of the collective in the communicator; for a send or receive, that of the last
-    collective before it."""
+    """The number of the collective; for a send or receive, of the last collective before it."""
     size: int
     """Size of the operation on this rank in bytes; from the flight recorder, in elements."""
     state: str
