@@ -103,7 +103,6 @@ def told(watched: Watched, does: Mapping[int, Mapping[str, float]]) -> list[str]
         watched.proc,
         limit=LIMIT,
         taker=watched.taker,
-        pause=lambda seconds: None,
         clock=watched.clock,
     )
     with closing(seen):
@@ -129,7 +128,8 @@ RUNS = {"state": "R", "cpu": 5.0}
 def test_a_rank_that_spins_while_another_waits_is_told(watched: Watched) -> None:
     first, *_, last = told(watched, {SPINS: RUNS})
     said = (
-        r"its 2 ranks moved no data and took no memory for 1 min, and rank 1 did not run at all: "
+        r"its 2 ranks moved no data and took no memory for 1 min 45 s, and rank 1 did not run at "
+        "all: "
         "the rest spins, or computes in place"
     )
     assert re.fullmatch(said, first)
@@ -156,7 +156,7 @@ def test_ranks_that_may_work_are_not(
 
 def test_ranks_that_all_sleep_beside_a_launcher_that_polls_are_told(watched: Watched) -> None:
     first, *_ = told(watched, {LAUNCHER: {"state": "R", "cpu": 1.0}})
-    assert first.endswith("took no memory for 1 min, and ranks 0-1 did not run at all")
+    assert first.endswith("took no memory for 1 min 45 s, and ranks 0-1 did not run at all")
 
 
 def test_a_rank_that_is_seen_at_several_places_works(watched: Watched) -> None:
@@ -197,19 +197,22 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_a_rank_that_spins_in_a_program_without_a_record_is_told_with_its_name(
-    script: Path, record_dir: Path, children: Children
+    script: Path, record_dir: Path, children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JUDGE_BARE_SECONDS": "12"}
-    log = script.with_suffix(".log")
-    run = [sys.executable, "-m", "stagewatch.cli", "run", "--", sys.executable, str(script)]
-    children.start([*run, "spins"], log=log, environ=clean_environ(told))
-    wait_for(lambda: " in another terminal" in log.read_text(), "what is told", 300)
-    lines = log.read_text().splitlines()
-    first = next(place for place, line in enumerate(lines) if line.startswith("stagewatch: "))
-    assert re.match(r"stagewatch: its 2 ranks .*, and rank 1 did not run at all: ", lines[first])
-    title, launcher, *ranks = lines[first + 1 : first + 5]
+    monkeypatch.setattr(bare, "WORK_SECONDS", 0.5)
+    process = children.start([sys.executable, str(script), "spins"], environ=clean_environ({}))
+    lines: list[str] = []
+    with closing(ranks.Ranks(record_dir, Procfs(), tell=lines.append, bare_seconds=3)) as seen:
+
+        def told() -> bool:
+            seen.look(process.pid)
+            return bool(lines)
+
+        wait_for(told, "what is told", 300)
+    first, title, launcher, *at = lines[0].splitlines()
+    assert re.match(r"its 2 ranks .*, and rank 1 did not run at all: the rest spins, ", first)
     assert title.startswith("PID") and " do_wait " in launcher and ", rank" not in launcher
-    states = [re.search(r"^\d+, (rank \d) +(\w+) ", line).groups() for line in ranks]
+    states = [re.search(r"^\d+, (rank \d) +(\w+) ", line).groups() for line in at]
     assert states == [("rank 0", "runs"), ("rank 1", "sleeps")]
 
 

@@ -28,8 +28,9 @@ WORK_SECONDS = 5.0
 """Time between two looks at the work of ranks."""
 RESCAN_SECONDS = 5.0
 """Time between two readings of all environments: launchers set them by execve."""
-LOOKS = 6
-PAUSE_SECONDS = 0.5
+LOOKS = 10
+"""How often the stacks of ranks without work are looked at before they count as still: each time
+that their work is, since a rank that others leave no core stands at one place for seconds."""
 
 
 @dataclass(slots=True)
@@ -62,7 +63,6 @@ class BareRanks:
         *,
         limit: float,
         taker: StackTaker,
-        pause: Callable[[float], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`command`: the rank that stands for processes which are no ranks; `pids`: all processes;
@@ -72,7 +72,6 @@ class BareRanks:
         self._clock = clock
         self._command = command
         self._taker = taker
-        self._pause = pause
         self._files = GuardedFiles(proc.root)
         self._scan = EnvironmentScan(
             proc, self._files, every=0.0, afresh=RESCAN_SECONDS, pids=pids, clock=clock
@@ -90,6 +89,7 @@ class BareRanks:
             self._heads, self._io, self._sockets, stillness=self._stillness, clock=clock
         )
         self._looked_at = self._moved_at = clock()
+        self._looks: list[Mapping[int, Take]] = []
         self._sleeps: dict[RankKey, _Sleep] = {}
         self.still: Still | None = None
         """The present standstill of the ranks, once it has lasted long."""
@@ -124,11 +124,12 @@ class BareRanks:
         try:
             asleep = self._asleep(ranks, now)
             since = self._idle_since(ranks)
-            if asleep and since is not None and now - since >= self._limit:
-                if self.still is None and self._moves([one for one in ranks if one not in asleep]):
-                    self._moved_at = now
-                else:
-                    still = Still(since, now, len(ranks), tuple(one.rank for one in asleep))
+            if not asleep or since is None or now - since < self._limit:
+                self._looks.clear()
+            elif self._moves([one for one in ranks if one not in asleep]):
+                self._moved_at = now
+            elif len(self._looks) == LOOKS:
+                still = Still(since, now, len(ranks), tuple(one.rank for one in asleep))
         finally:
             self.still = still
 
@@ -160,12 +161,11 @@ class BareRanks:
         return [rank for rank in ranks if now - began.get(rank.key, now) >= self._limit]
 
     def _moves(self, ranks: Sequence[Rank]) -> bool:
-        """Whether the training thread of a rank moves from one place in the code to another."""
-        looks = []
-        for _ in range(LOOKS):
-            looks.append(self._taker.take(ranks))
-            self._pause(PAUSE_SECONDS)
-        stacks = [stack(*(look.get(rank.pid, Take()) for look in looks)) for rank in ranks]
+        """Whether the training thread of one of them is seen to go from place to place."""
+        if len(self._looks) < LOOKS:
+            self._looks.append(self._taker.take(ranks))
+        takes = ([look.get(one.pid, Take()) for look in self._looks] for one in ranks)
+        stacks = [stack(*of_one) for of_one in takes if len(of_one) > 1]
         return any(one.group and not one.still for one in stacks)
 
     def close(self) -> None:

@@ -116,7 +116,6 @@ class Ranks:
             *(self._root, self._pids, proc),
             limit=bare_seconds,
             taker=self._taker,
-            pause=self._pause,
         )
         self._tell = tell
         self._began = time.time()
