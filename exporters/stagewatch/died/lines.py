@@ -153,7 +153,7 @@ def _rows(table: str) -> Iterator[tuple[re.Pattern[str], Meaning]]:
     for row in re.split(r"\n(?=\S)", table.strip()):
         head, *regexes = row.split("\n")
         kind, death, *likely = head.split()
-        means = Meaning(Kind[kind.upper()], Death(death), not likely)
+        means = Meaning(Kind[kind.upper()], Death[death.upper()], not likely)
         yield re.compile("|".join(map(str.strip, regexes))), means
 
 
