@@ -4,12 +4,12 @@ from stagewatch import dashboards as draw
 
 GUIDE = """\
 vLLM and SGLang by their own metrics, under one set of names; a line is a replica behind an address,
-and lists have those that are largest when the time range ends.  **Running with no tokens** is an
-engine that hangs: *Silent for* counts since its last sign of work (a token, a prompt that was read,
-or its KV cache changing).  **Preemptions** are work thrown away for want of KV cache.  **Waiting**
-before a full cache is normal in a rollout, and hurts where people wait: look at *Time to first
-token*.  Jobs are known where the target says so, or where Slurm has one job on the node.  Without
-data: no engine is scraped; docs/engines.md has the scrape job.
+and lists have the largest when the time range ends.  **Running with no tokens** is an engine that
+hangs: *Silent for* counts since its last sign of work (a token, a prompt that was read, or its KV
+cache changing).  **Preemptions** are work thrown away because the KV cache is full. **Waiting**
+before a full cache is normal in a rollout, but bad if people wait: look at *Time to first token*.
+The job of an engine is known if the target names it, or if Slurm has one job on the node. If there
+is no data, no engine is scraped; docs/engines.md has the scrape job.
 """
 _REPLICA = "node, instance, engine, model, dp_rank"
 _NAME = "{{engine}} {{instance}} {{dp_rank}}"
@@ -45,18 +45,17 @@ dashboard = draw.board(
             draw.stat(
                 "Tokens per second", "Generated.", "sum(engine:tokens_generated:rate1m{NODE})"
             ),
-            draw.stat(
+            draw.count(
                 "Silent",
                 "Replicas that have held requests for two minutes without a sign of work.",
-                "count(engine:silent:seconds{NODE} > 120) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "engine:silent:seconds{NODE} > 120",
             ),
-            draw.stat(
+            draw.count(
                 "Short of memory",
                 "Replicas with a full KV cache and requests that wait.",
-                "count(engine:kv_cache_used:ratio{NODE} > 0.95"
-                " and engine:requests_waiting:count{NODE} > 0) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "engine:kv_cache_used:ratio{NODE} > 0.95"
+                " and engine:requests_waiting:count{NODE} > 0",
+                draw.AMBER,
             ),
         ),
         draw.section(

@@ -5,9 +5,9 @@ from stagewatch import dashboards as draw
 GUIDE = """\
 **Four rows on one time axis:** *Injected* is when a marker was open (`stagewatch fault mark`),
 *Detected* when an alert fired, *Localised* when a rank was named, *Back* when a node or job had
-recovered.  Distances between their left edges are detection, localisation and recovery time.  Under
-them is the propagation: progress of every rank, nodes, throughput.  Compare with an hour before the
-injection; the baseline belongs to the experiment.
+recovered.  The distances between their left edges are detection, localisation and recovery time.
+Below them is the propagation: progress of every rank, nodes, throughput.  Compare with an hour
+before the injection; the baseline belongs to the experiment.
 """
 
 dashboard = draw.board(
@@ -19,11 +19,11 @@ dashboard = draw.board(
     sections=[
         draw.section(
             "Now",
-            draw.stat(
+            draw.count(
                 "Open faults",
                 "Markers that are open now.",
-                "count(count by (id) (fault_injection_active{CLUSTER})) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "count by (id) (fault_injection_active{CLUSTER})",
+                draw.AMBER,
             ),
             draw.stat(
                 "Longest open",
@@ -106,7 +106,7 @@ dashboard = draw.board(
                 "Steps per minute",
                 "How fast each job's slowest rank advances.",
                 draw.worst(
-                    "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
+                    "min by (job_id, role) (deriv(rl_rank_step{NODE}[RATE])) * 60",
                     least=True,
                 ),
                 minimum=None,
@@ -128,7 +128,7 @@ dashboard = draw.board(
             ),
             draw.table(
                 "Markers that are open",
-                "As they stand in the marker files.",
+                "From the marker files.",
                 [
                     draw.Column(
                         "For",

@@ -4,13 +4,13 @@ from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Each configured GPU is in exactly one state at each moment**, so the bands of *All GPUs by state*
-add up to the cluster.  Inside of jobs the states are what the ranks do (rollout, reward, train,
-weights_update, eval and other are productive), what their start and end cost (waiting, init,
-checkpoint, cleanup), and what is lost to idling, stalls and slow ranks; jobs without the client are
-busy or unused by the activity of their GPUs, and `unobserved` where nobody knows.  **A gap is a
-gap:** where nothing was evaluated, no state is drawn and no hour is counted.  Work since the last
-checkpoint is lost when a job fails: *At risk* tells how much that is now, and `stagewatch report
-goodput` moves it to `lost`.
+add up to the cluster.  Inside of jobs the states are the stages of the ranks (rollout, reward,
+train, weights_update, eval and other are productive), the costs of start and end (waiting, init,
+checkpoint, cleanup), and the losses to idling, stalls and slow ranks; jobs without the client are
+busy or unused by the activity of their GPUs, and `unobserved` if nothing is known.  **A gap is a
+gap:** if nothing was evaluated, no state is drawn and no hour is counted.  Work since the last
+checkpoint is lost when a job fails: *At risk* is its amount now, and `stagewatch report goodput`
+moves it to `lost`.
 """
 
 _HOURS = "* 15 / 3600"
@@ -48,7 +48,7 @@ def _columns(by: str) -> list[draw.Column]:
 dashboard = draw.board(
     "Goodput",
     uid="stagewatch-goodput",
-    description="What GPUs were held for, and what came of it, by owner and state.",
+    description="How jobs used their GPUs, by owner and state.",
     guide=GUIDE,
     variables_used=("partition",),
     sections=[
@@ -65,8 +65,8 @@ dashboard = draw.board(
             draw.stat("Held", "By jobs.", f"{_added()} {_HOURS}", unit=draw.GPU_HOURS),
             draw.stat(
                 "Standing",
-                "GPU hours inside of jobs in which ranks idled, stalled or waited for a slow one, "
-                "or the GPUs of a job without the client did nothing.",
+                "GPU hours in which ranks idled, stalled or waited for a slow rank, or GPUs of a "
+                "job without the client did nothing.",
                 f"{_added(only=_STANDING)} {_HOURS}",
                 unit=draw.GPU_HOURS,
             ),
@@ -78,7 +78,7 @@ dashboard = draw.board(
             ),
             draw.stat(
                 "Unobserved",
-                "Share of the GPU hours of jobs of which neither ranks nor GPUs tell anything.",
+                "Share of the jobs' GPU hours for which neither ranks nor GPUs are visible.",
                 f"""{_added(only='state="unobserved"')} / {_added()}""",
                 unit="percentunit",
                 thresholds=draw.steps((0.1, draw.AMBER)),
@@ -94,7 +94,7 @@ dashboard = draw.board(
             "Over time",
             draw.timeseries(
                 "All GPUs by state",
-                "Whatever GPUs the cluster has, each once, inside of jobs and outside.",
+                "All GPUs of the cluster, inside of jobs and outside; every GPU counts once.",
                 [
                     draw.Query(f"sum by (state) ({_JOBS}{{CLUSTER}})"),
                     draw.Query("sum by (state) (cluster:goodput_gpus:count{CLUSTER})"),
@@ -112,7 +112,7 @@ dashboard = draw.board(
             ),
             draw.timeseries(
                 "GPUs that no job has, by model",
-                "And why: free, reserved, drained or down.",
+                "The reason is free, reserved, drained or down.",
                 "sum by (model, state) (cluster:goodput_gpus:count{CLUSTER})",
                 stack=True,
                 colors={state: draw.STATE_COLORS[state] for state in _FREE},
@@ -123,7 +123,7 @@ dashboard = draw.board(
             *(
                 draw.table(
                     f"By {label}",
-                    f"Of each {label}: GPU hours, the productive share of those whose stages are "
+                    f"GPU hours of each {label}, the productive share of those whose stages are "
                     "seen, and the hours in which ranks or GPUs stood still.",
                     _columns(label),
                     sort="GPU hours",

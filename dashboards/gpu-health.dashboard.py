@@ -12,7 +12,7 @@ which it slows itself down: that limit differs by model, so it says more than de
 says how much of the GPU worked; *utilisation* only that some kernel ran, so a GPU that spins in a
 collective shows 100 % there with little power and no tensor activity.  Heat maps show all GPUs,
 lines the 20 that are worst when the time range ends: end it in the incident.  Readings that a GPU
-does not have are absent.  `source` is `recorded` where they are replayed from a file.
+does not have are absent.  `source` is `recorded` if they are replayed from a file.
 """
 
 WORST = "max by (node, gpu) (gpu:worst_first:score{GPU})"
@@ -40,33 +40,29 @@ dashboard = draw.board(
                 "max(gpu_memory_temperature_celsius{GPU})",
                 thresholds=MEMORY_HOT,
             ),
-            draw.stat(
+            draw.count(
                 "Slowed down",
                 "GPUs that heat or a power brake slows down now.",
-                "count(count by (cluster, node, gpu) (gpu_throttle_active{GPU,"
-                ' reason=~"hw_.*|sw_thermal"} == 1)) or vector(0)',
-                thresholds=draw.ANY_IS_BAD,
+                "count by (cluster, node, gpu) (gpu_throttle_active{GPU,"
+                ' reason=~"hw_.*|sw_thermal"} == 1)',
             ),
-            draw.stat(
+            draw.count(
                 "With serious XIDs",
                 "GPUs with an XID in the last day that takes a node out of service.",
-                "count(count by (cluster, node, pci_bus_id) (time()"
-                ' - gpu_xid_last_timestamp_seconds{NODE, severity="critical"} < 86400))'
-                " or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "count by (cluster, node, pci_bus_id) (time()"
+                ' - gpu_xid_last_timestamp_seconds{NODE, severity="critical"} < 86400)',
             ),
-            draw.stat(
+            draw.count(
                 "To reset or replace",
                 "GPUs with a row remap that is pending or failed, or for which the driver asks for "
                 "a recovery action.",
-                "count(gpu_remap_pending{GPU} == 1 or gpu_remap_failed{GPU} == 1"
-                " or gpu_recovery_action{GPU} > 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "gpu_remap_pending{GPU} == 1 or gpu_remap_failed{GPU} == 1"
+                " or gpu_recovery_action{GPU} > 0",
             ),
             draw.table(
                 "Worst GPUs",
-                "Lost ones first, then the hottest, as of the end of the time range; of a chosen "
-                "node all.",
+                "Lost GPUs first, then the hottest at the end of the time range; all GPUs of a "
+                "chosen node.",
                 [
                     draw.Column(
                         "Up",

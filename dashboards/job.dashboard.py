@@ -8,15 +8,15 @@ from sections.job_traffic import SOCKETS_AND_STORAGE
 from stagewatch import dashboards as draw
 
 GUIDE = """\
-**Choose the job above**, and a node to see all of its ranks; else those that are worst when the
-time range ends.  GPUs are those that Slurm or its prolog gave to the job, also without ranks.
-*Verdict* names the rank at fault, if one can be named.  *Stage of each rank* shows the lockstep: in
-a healthy job all rows change colour together; a row that stays behind is where it began, the rows
-that wait for it are not at fault.  *Progress age* climbing on all ranks at once is a stall; on one,
-a straggler.  *What the main thread does* tells spinning (busy-poll) from parked, blocked on I/O,
-and gone.  For stages in depth go to *Stage timeline*.  Closed rows tell what the job makes of
-its GPUs (*Economics*), what slow ranks cost, and what its processes, sockets and logs do; a panel
-without data says what it needs.
+**Choose the job above**, and a node to see all of its ranks; without a node you see the worst ones
+at the end of the time range.  GPUs are those that Slurm or its prolog gave to the job, also without
+ranks. *Verdict* names the rank at fault, if one can be named.  *Stage of each rank* shows the
+lockstep: in a healthy job all rows change colour together; a row that stays behind is where it
+began, the rows that wait for it are not at fault.  *Progress age* climbing on all ranks at once is
+a stall; on one, a straggler.  *What the main thread does* distinguishes spinning (busy-poll),
+parked, blocked on I/O and gone.  For more about stages go to *Stage timeline*.  Closed rows show
+how well the job uses its GPUs (*Economics*), what slow ranks cost, and its processes, sockets and
+logs; a panel without data says what it needs.
 """
 
 dashboard = draw.board(
@@ -33,11 +33,10 @@ dashboard = draw.board(
                 "Ranks whose process lives.",
                 "sum(rl_rank_up{JOB})",
             ),
-            draw.stat(
+            draw.count(
                 "Ranks gone",
                 "Ranks that ended without closing their record.",
-                "count(rl_rank_up{JOB} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "rl_rank_up{JOB} == 0",
             ),
             draw.stat(
                 "Step",
@@ -58,16 +57,15 @@ dashboard = draw.board(
                 "max(rl_rank_progress_age_seconds{JOB})",
                 thresholds=draw.steps((10, draw.AMBER), (60, draw.RED)),
             ),
-            draw.stat(
+            draw.count(
                 "Firing alerts",
                 "Alerts about this job.",
-                'count(ALERTS{JOB, alertstate="firing", notify=""}) or vector(0)',
-                thresholds=draw.ANY_IS_BAD,
+                'ALERTS{JOB, alertstate="firing", notify=""}',
             ),
             draw.table(
                 "Verdict",
-                "The rank at fault and what says so; empty where the job runs, or where nobody can "
-                "be named.",
+                "The rank at fault and the evidence; empty if the job runs, or if nobody can be "
+                "named.",
                 [
                     draw.Column(
                         "No progress for",

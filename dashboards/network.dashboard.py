@@ -6,11 +6,11 @@ from sections.network_ranks import CONNECTIONS_OF_THE_RANKS
 from stagewatch import dashboards as draw
 
 GUIDE = """\
-**Compare, do not measure:** ranks of a job do the same thing, so the one line that leaves the
-bundle is the finding.  Interface figures come from node_exporter.  Bursts that all nodes share at
+**Compare, do not measure:** ranks of a job do the same thing, so look for the one line that leaves
+the bundle.  Interface figures come from node_exporter.  Bursts that all nodes share at
 the same moment are the all-reduce pattern; a node that is missing from the burst, or is late, holds
-up the rest.  Retransmissions are lost packets.  Clocks stand here because ranks that end a loop by
-the wall clock leave it at different times when their clocks differ.
+up the rest.  Retransmissions are lost packets.  Clocks are here because ranks that end a loop by
+the wall clock leave it at different times if their clocks differ.
 """
 
 dashboard = draw.board(
@@ -22,17 +22,17 @@ dashboard = draw.board(
     sections=[
         draw.section(
             "Now",
-            draw.stat(
+            draw.count(
                 "Links down",
                 "Interfaces that are switched on but have no link.",
-                f"count(node_network_carrier{{NODE, {ETHERNET}}} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                f"node_network_carrier{{NODE, {ETHERNET}}} == 0",
+                draw.AMBER,
             ),
             draw.stat(
                 "Worst retransmission",
                 "Share of segments that a node had to send again.",
-                "max(rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
-                " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))",
+                "max(rate(node_netstat_Tcp_RetransSegs{NODE}[RATE])"
+                " / (rate(node_netstat_Tcp_OutSegs{NODE}[RATE]) > 0))",
                 unit="percentunit",
                 thresholds=draw.steps((0.001, draw.AMBER), (0.01, draw.RED)),
             ),
@@ -42,23 +42,21 @@ dashboard = draw.board(
                 "max(abs(clock_offset_seconds{NODE}))",
                 thresholds=draw.steps((0.001, draw.AMBER), (0.01, draw.RED)),
             ),
-            draw.stat(
+            draw.count(
                 "Clocks without source",
-                "Nodes whose clock is kept in step with nothing.",
-                "count(clock_synchronized{NODE} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "Nodes whose clock has no time source.",
+                "clock_synchronized{NODE} == 0",
+                draw.AMBER,
             ),
             draw.stat(
                 "Received",
                 "Over all interfaces of the chosen nodes.",
-                f"sum(rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))",
+                f"sum(rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}[RATE]))",
             ),
             draw.stat(
                 "Sent",
                 "Over all interfaces of the chosen nodes.",
-                f"sum(rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))",
+                f"sum(rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}[RATE]))",
             ),
         ),
         INTERFACES,

@@ -6,9 +6,9 @@ GUIDE = """\
 **Read from the top.** The first line counts what is wrong now; zero is green. *Firing alerts* says
 where and for how long: click a node or a job to go to its board, with the same time range, and an
 alert to read its runbook, which the judge serves.
-*Alerts over time* shows what began first: the leftmost bar is nearest to the cause, later ones are
-often its echo.  Vertical marks: red, a fault that somebody injected; orange, detection; green,
-recovery.  A number that is missing was not measured; it is never shown as zero.
+*Alerts over time* shows what began first: the leftmost bar is nearest to the cause, later ones
+often follow from it.  Vertical marks: red, a fault that somebody injected; orange, detection;
+green, recovery.  A number that is missing was not measured; it is never shown as zero.
 """
 
 AGENTS = 'up{NODE, job="stagewatch"}'
@@ -32,48 +32,42 @@ dashboard = draw.board(
     sections=[
         draw.section(
             "Now",
-            draw.stat(
+            draw.count(
                 "Critical alerts",
                 "Alerts to act on at once.",
-                f"count({FIRING[:-1]}, severity='critical'}}) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                f"{FIRING[:-1]}, severity='critical'}}",
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Warnings",
                 "Alerts for the next working hour.",
-                f"count({FIRING[:-1]}, severity='warning'}}) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                f"{FIRING[:-1]}, severity='warning'}}",
+                draw.AMBER,
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Stalled jobs",
-                "Jobs of which every live rank has been without progress for longer than its stage "
-                "may take.",
-                "count(count by (cluster, job_id) (job:rl_stall:active{CLUSTER})) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "Jobs in which no live rank has made progress for longer than its stage may take.",
+                "count by (cluster, job_id) (job:rl_stall:active{CLUSTER})",
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Silent nodes",
                 "Node agents that do not answer Prometheus.",
-                'count(up{NODE, job="stagewatch"} == 0) or vector(0)',
-                thresholds=draw.ANY_IS_BAD,
+                'up{NODE, job="stagewatch"} == 0',
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Nodes out of service",
-                "Nodes that Slurm gives no jobs to: drained, down or failing.",
-                "count(count by (cluster, node) (slurm_node_unavailable_info{CLUSTER}))"
-                " or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "Nodes to which Slurm gives no jobs: drained, down or failing.",
+                "count by (cluster, node) (slurm_node_unavailable_info{CLUSTER})",
+                draw.AMBER,
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "GPUs lost",
                 "GPUs that the driver has lost.",
-                "count(gpu_up{NODE} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "gpu_up{NODE} == 0",
                 width=3,
             ),
             draw.stat(
@@ -83,11 +77,11 @@ dashboard = draw.board(
                 thresholds=draw.steps((1800, draw.AMBER), (86400, draw.RED)),
                 width=3,
             ),
-            draw.stat(
+            draw.count(
                 "Open faults",
                 "Faults that are being injected on purpose now.",
-                "count(count by (id) (fault_injection_active{CLUSTER})) or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "count by (id) (fault_injection_active{CLUSTER})",
+                draw.AMBER,
                 width=3,
             ),
         ),
@@ -112,7 +106,8 @@ dashboard = draw.board(
             ),
             draw.table(
                 "Firing alerts",
-                "Critical ones first, of these the newest: at most 50 that somebody is told of.",
+                "Critical ones first, then the newest; at most 50, without alerts that go to "
+                "nobody.",
                 [
                     draw.Column(
                         "For",
@@ -129,7 +124,7 @@ dashboard = draw.board(
             ),
             draw.table(
                 "Culprits of stalls",
-                "The rank at fault in each stalled job, as far as one can be named honestly.",
+                "The rank at fault in each stalled job, if one can be named.",
                 [
                     draw.Column(
                         "No progress for",

@@ -11,11 +11,11 @@ GUIDE = """\
 **Who waits, and why:** *Pending by reason* separates a full cluster (`Resources`, `Priority`) from
 limits and mistakes that no node will cure.  **GPU truth table:** allocated + free + free but
 drained + down is what is configured; *free, drained* is capacity lost to a drain.  **Drained
-nodes** come with the reason, who gave it, and since when; the command that returns one is `scontrol
-update nodename=NODE state=resume`.  A node or job in several partitions counts in each.  **Jobs**
+nodes** have their reason, its author, and the time; to return a node, run `scontrol update
+nodename=NODE state=resume`.  A node or job in several partitions counts in all of them.  **Jobs**
 and their use of GPUs come from Slurm, its prolog and the GPUs, also without ranks; a week needs a
-Prometheus that keeps one.  *Source age* tells how old the numbers are: while the controller is
-silent they go, rather than stay.
+Prometheus that keeps one.  *Source age* is the age of the numbers: while the controller is silent
+they disappear.
 """
 
 dashboard = draw.board(
@@ -50,13 +50,12 @@ dashboard = draw.board(
                 " / sum(slurm_cluster_gpus{CLUSTER})",
                 unit="percentunit",
             ),
-            draw.stat(
+            draw.count(
                 "Nodes out of service",
                 "Nodes of the whole cluster that are drained, down or failing, each once however "
                 "many partitions it is in.",
-                "count(group by (cluster, node) (slurm_node_unavailable_info{CLUSTER}))"
-                " or vector(0)",
-                thresholds=draw.ANY_IS_AMBER,
+                "group by (cluster, node) (slurm_node_unavailable_info{CLUSTER})",
+                draw.AMBER,
             ),
             draw.stat(
                 "Controller",

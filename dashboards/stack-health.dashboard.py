@@ -25,23 +25,20 @@ dashboard = draw.board(
                 "Node and Slurm agents that Prometheus reaches.",
                 'sum(up{CLUSTER, job=~"stagewatch.*"})',
             ),
-            draw.stat(
+            draw.count(
                 "Silent agents",
                 "Those that it does not.",
-                'count(up{CLUSTER, job=~"stagewatch.*"} == 0) or vector(0)',
-                thresholds=draw.ANY_IS_BAD,
+                'up{CLUSTER, job=~"stagewatch.*"} == 0',
             ),
-            draw.stat(
+            draw.count(
                 "Failing collectors",
                 "Collectors whose last call failed.",
-                "count(stagewatch_collector_success{CLUSTER} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "stagewatch_collector_success{CLUSTER} == 0",
             ),
-            draw.stat(
+            draw.count(
                 "Stuck collectors",
                 "Collectors past their deadline without an answer.",
-                "count(stagewatch_collector_stuck_seconds{CLUSTER} > 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "stagewatch_collector_stuck_seconds{CLUSTER} > 0",
             ),
             draw.stat(
                 "Series dropped",
@@ -85,7 +82,7 @@ dashboard = draw.board(
                 "Without their child processes; 1 % of a core is the budget.",
                 draw.worst(
                     "max by (job, node) (rate(process_cpu_seconds_total"
-                    '{CLUSTER, job=~"stagewatch.*"}[$__rate_interval]))'
+                    '{CLUSTER, job=~"stagewatch.*"}[RATE]))'
                 ),
                 unit="percentunit",
                 width=8,
@@ -155,12 +152,11 @@ dashboard = draw.board(
                 "Evaluations that were skipped or ended in an error, per second.",
                 [
                     draw.Query(
-                        "sum(rate(prometheus_rule_group_iterations_missed_total"
-                        "[$__rate_interval]))",
+                        "sum(rate(prometheus_rule_group_iterations_missed_total[RATE]))",
                         "missed",
                     ),
                     draw.Query(
-                        "sum(rate(prometheus_rule_evaluation_failures_total[$__rate_interval]))",
+                        "sum(rate(prometheus_rule_evaluation_failures_total[RATE]))",
                         "failed",
                     ),
                 ],

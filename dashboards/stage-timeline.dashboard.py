@@ -111,10 +111,8 @@ dashboard = draw.board(
             draw.timeseries(
                 "Mean duration",
                 "Of the stages completed in each interval.",
-                "sum by (role, stage)"
-                " (rate(rl_stage_duration_seconds_sum{JOB}[$__rate_interval]))"
-                " / sum by (role, stage)"
-                " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
+                "sum by (role, stage) (rate(rl_stage_duration_seconds_sum{JOB}[RATE]))"
+                " / sum by (role, stage) (rate(rl_stage_duration_seconds_count{JOB}[RATE]))",
                 unit="s",
                 log=True,
             ),
@@ -131,11 +129,11 @@ dashboard = draw.board(
             draw.heatmap(
                 "Spread of durations",
                 "Completed stages by duration; a second band is a straggler.",
-                "sum by (le) (increase(rl_stage_duration_seconds_bucket{JOB}[$__rate_interval]))",
+                "sum by (le) (increase(rl_stage_duration_seconds_bucket{JOB}[RATE]))",
             ),
             draw.timeseries(
                 "Gap between progress marks, 99th percentile",
-                "What a stage's stall budget is made of: three times this, and at least 10 s.",
+                "A stage's budget is three times this, and at least 10 s.",
                 "max by (role, stage) (job_role_stage:rl_progress_gap_seconds:p99{JOB})",
                 unit="s",
                 log=True,
@@ -145,8 +143,8 @@ dashboard = draw.board(
             "Failures",
             draw.table(
                 "First failure of each rank",
-                "The first exception that left a stage; later ones are often its echo.  The "
-                "longest ago is nearest to the cause.",
+                "The first exception that left a stage; later ones often follow from it.  The "
+                "oldest is nearest to the cause.",
                 [
                     draw.Column(
                         "Ago",
@@ -161,8 +159,7 @@ dashboard = draw.board(
                 "Failures",
                 "Exceptions that left a stage, per second.",
                 draw.worst(
-                    "sum by (role, stage, error)"
-                    " (rate(rl_stage_failures_total{JOB}[$__rate_interval]))"
+                    "sum by (role, stage, error) (rate(rl_stage_failures_total{JOB}[RATE]))"
                 ),
                 unit="cps",
             ),

@@ -8,11 +8,11 @@ from stagewatch import dashboards as draw
 
 GUIDE = """\
 **The canary** is a small file that the agent writes, syncs, reads back and removes on each
-configured mount: *stuck* means that the mount lets nothing pass, and grows until it does.  **NFS:**
-execute = queue + round trip + what lies between; a long queue with short round trips is this node's
-own doing, long round trips are the server's or the network's, retransmissions are lost packets or a
-server that does not answer.  **Pressure** is the share of time in which tasks stood still for want
-of the disk.  A full or dying mount shows here one step before a trainer reads a broken checkpoint.
+configured mount: *stuck* is how long the mount has not answered.  **NFS:** execute = queue + round
+trip + the time between them.  A long queue with short round trips comes from this node, long round
+trips from the server or the network; retransmissions are lost packets or a server that does not
+answer.  **Pressure** is the share of time in which tasks waited for the disk.  A full or dying
+mount shows here one step before a trainer reads a broken checkpoint.
 """
 
 dashboard = draw.board(
@@ -24,11 +24,10 @@ dashboard = draw.board(
     sections=[
         draw.section(
             "Now",
-            draw.stat(
+            draw.count(
                 "Canaries that fail",
                 "Mounts on which the last canary failed or hangs.",
-                "count(io_canary_success{NODE} == 0) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "io_canary_success{NODE} == 0",
             ),
             draw.stat(
                 "Slowest sync",
@@ -43,11 +42,10 @@ dashboard = draw.board(
                 unit="percentunit",
                 thresholds=draw.steps((0.9, draw.AMBER), (0.97, draw.RED)),
             ),
-            draw.stat(
+            draw.count(
                 "Silent NFS servers",
-                "Servers of which the kernel says that they do not respond.",
-                "count(nfs_server_not_responding{NODE} == 1) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
+                "Servers that do not respond, according to the kernel.",
+                "nfs_server_not_responding{NODE} == 1",
             ),
             draw.stat(
                 "Blocked tasks",
@@ -59,8 +57,7 @@ dashboard = draw.board(
             draw.stat(
                 "I/O pressure",
                 "The worst node's share of time in which all tasks stood still for I/O.",
-                "max(rate(io_pressure_seconds_total"
-                '{NODE, resource="io", kind="full"}[$__rate_interval]))',
+                'max(rate(io_pressure_seconds_total{NODE, resource="io", kind="full"}[RATE]))',
                 unit="percentunit",
                 thresholds=draw.steps((0.1, draw.AMBER), (0.5, draw.RED)),
             ),

@@ -2,15 +2,15 @@
 
 from stagewatch import dashboards as draw
 
-_ECC = 'rate(gpu_ecc_errors_total{GPU, scope="volatile"}[$__rate_interval])'
-_NVLINK = "rate(gpu_nvlink_errors_total{GPU}[$__rate_interval])"
-_REPLAYS = "rate(gpu_pcie_replays_total{GPU}[$__rate_interval])"
+_ECC = 'rate(gpu_ecc_errors_total{GPU, scope="volatile"}[RATE])'
+_NVLINK = "rate(gpu_nvlink_errors_total{GPU}[RATE])"
+_REPLAYS = "rate(gpu_pcie_replays_total{GPU}[RATE])"
 
 ERRORS_AND_LINKS = draw.section(
     "Errors and links",
     draw.table(
         "XIDs",
-        "GPU errors since boot by kind, and what the vendor asks for.",
+        "GPU errors since boot by kind, and the action that the vendor asks for.",
         [
             draw.Column(
                 "Count",
@@ -36,7 +36,7 @@ ERRORS_AND_LINKS = draw.section(
         "NVLink",
         "Data over all links of a GPU.",
         draw.worst(
-            "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[$__rate_interval])"
+            "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[RATE])"
             " or gpu_nvlink_throughput_bytes_per_second{GPU})"
         ),
         "{{node}} GPU {{gpu}} {{direction}}",
@@ -61,9 +61,8 @@ ERRORS_AND_LINKS = draw.section(
         "PCIe",
         "Traffic between GPU and host.",
         draw.worst(
-            "sum by (node, gpu, direction)"
-            " (gpu_pcie_throughput_bytes_per_second{GPU}"
-            " or rate(gpu_pcie_bytes_total{GPU}[$__rate_interval]))"
+            "sum by (node, gpu, direction) (gpu_pcie_throughput_bytes_per_second{GPU}"
+            " or rate(gpu_pcie_bytes_total{GPU}[RATE]))"
         ),
         "{{node}} GPU {{gpu}} {{direction}}",
         unit="Bps",

@@ -11,7 +11,7 @@ JOBS = draw.section(
     "Jobs",
     draw.table(
         "GPUs and their jobs",
-        "Who has been given which GPU; idle and held too long are wasted GPUs, and come first.",
+        "The job of every GPU. Wasted GPUs (idle, or held for too long) come first.",
         [
             draw.Column(
                 "Given", "max by (node, gpu, job_id, user) (gpu_job_info{GPU})", unit="none"
@@ -51,7 +51,7 @@ IDENTITY = draw.section(
     ),
     draw.table(
         "Models",
-        "What each GPU is.",
+        "The model of every GPU.",
         [
             draw.Column(
                 "Present",

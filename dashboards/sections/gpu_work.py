@@ -9,7 +9,7 @@ HEAT_AND_POWER = draw.section(
     "Heat and power",
     draw.distribution(
         "Die temperature of all GPUs",
-        "How many GPUs are how hot, in steps of 5 degrees.",
+        "Number of GPUs by temperature, in steps of 5 degrees.",
         "max by (node, gpu) (gpu_temperature_celsius{GPU})",
         step=5,
         limits=(20, 95),
@@ -35,14 +35,14 @@ HEAT_AND_POWER = draw.section(
         "Slowed down most",
         "Share of time in which each reason slowed a GPU down; the worst GPU of each node.",
         draw.worst(
-            "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval])"
-            " or avg_over_time(gpu_throttle_active{GPU}[$__rate_interval]))"
+            "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[RATE])"
+            " or avg_over_time(gpu_throttle_active{GPU}[RATE]))"
         ),
         unit="percentunit",
     ),
     draw.distribution(
         "Power of all GPUs",
-        "How many GPUs draw how much of their power limit.",
+        "Number of GPUs by the share of the power limit that they draw.",
         "max by (node, gpu) (gpu_power_watts{GPU} / gpu_power_limit_watts{GPU})",
         step=0.1,
         limits=(0, 1),
@@ -65,7 +65,7 @@ WORK = draw.section(
     "Work",
     draw.distribution(
         "SM activity of all GPUs",
-        "How many GPUs had an SM at work for which share of the time.",
+        "Number of GPUs by the share of time in which an SM was active.",
         "max by (node, gpu) (gpu_sm_active_ratio{GPU})",
         step=0.1,
         limits=(0, 1),
@@ -73,7 +73,7 @@ WORK = draw.section(
     ),
     draw.distribution(
         "Tensor activity of all GPUs",
-        "How many GPUs used their tensor cores for which share of the time: near zero on a GPU "
+        "Number of GPUs by the share of time in which tensor cores were active: near zero on a GPU "
         "that only polls.",
         "max by (node, gpu) (gpu_tensor_active_ratio{GPU})",
         step=0.1,
@@ -82,7 +82,7 @@ WORK = draw.section(
     ),
     draw.timeseries(
         "Least active GPUs of jobs",
-        "SM activity, else utilisation, of the 20 GPUs that do least of those given to a job.",
+        "SM activity (or utilisation) of the 20 least active GPUs that jobs hold.",
         draw.worst(
             "min by (node, gpu) (gpu:use:ratio{GPU} and on (cluster, node, gpu) gpu:job:info{GPU})",
             least=True,

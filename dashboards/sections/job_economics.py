@@ -20,14 +20,14 @@ ECONOMICS = draw.section(
     ),
     draw.stat(
         "Productive now",
-        "Share of the job's GPUs that do so at this moment.",
+        "Share of the job's GPUs that are productive at this moment.",
         f"sum({_GPUS}{{JOB, {_PRODUCTIVE}}}) / sum({_GPUS}{{JOB, {_KNOWN}}})",
         unit="percentunit",
         thresholds=_GOOD,
     ),
     draw.stat(
         "Staleness",
-        "How many steps old the weights are that made what is trained on.",
+        "Age, in steps, of the weights that generated the training data.",
         "max(job:rl_staleness:steps{JOB})",
         unit="none",
     ),
@@ -84,7 +84,7 @@ ECONOMICS = draw.section(
     ),
     draw.timeseries(
         "Oldest call in flight",
-        "How long the oldest call has been waited for: a tool that is stuck climbs.",
+        "Age of the oldest call; it climbs while a tool is stuck.",
         draw.worst("max by (role, name) (job_role:rl_call_oldest:seconds{JOB})"),
         width=6,
     ),
@@ -99,15 +99,15 @@ ECONOMICS = draw.section(
         "Failed calls",
         "Share of the calls that ended by an exception.",
         draw.worst(
-            "sum by (role, name) (rate(rl_call_errors_total{JOB}[$__rate_interval]))"
-            " / sum by (role, name) (rate(rl_call_seconds_count{JOB}[$__rate_interval]))"
+            "sum by (role, name) (rate(rl_call_errors_total{JOB}[RATE]))"
+            " / sum by (role, name) (rate(rl_call_seconds_count{JOB}[RATE]))"
         ),
         unit="percentunit",
         width=6,
     ),
     draw.timeseries(
         "Weight versions",
-        "Of the trainer's weights, and of those that what it trains on was made with.",
+        "Version of the trainer's weights, and of the weights that generated its training data.",
         [
             draw.Query('max by (role) (rl_scalar{JOB, name="weight_version"})'),
             draw.Query("min(rank:rl_rollout_weight_version:steps{JOB})", "oldest of the rollouts"),
@@ -117,8 +117,8 @@ ECONOMICS = draw.section(
     ),
     draw.timeseries(
         "Queue between rollout and training",
-        "What was generated and waits to be trained on: it grows where training is the slower of "
-        "the two, and is empty where rollouts are.",
+        "Generated samples that wait for training. The queue grows if training is slower than "
+        "rollout, and is empty if rollout is slower.",
         "max(job:rl_rollout_queue:count{JOB})",
         "waiting",
         unit="none",

@@ -9,7 +9,8 @@ LOGS_AND_KILLS = draw.section(
     "Logs, kills and agents",
     draw.table(
         "Patterns in the logs",
-        "When each kind of line was first and last seen; the longest ago came first.",
+        "When each kind of line was first and last seen; the oldest first time is nearest to the "
+        "cause.",
         [
             draw.Column(
                 "First",
@@ -26,17 +27,16 @@ LOGS_AND_KILLS = draw.section(
         sort="First",
         width=14,
     ),
-    draw.stat(
+    draw.count(
         "Killed for lack of memory",
-        "Ranks of this job of which the kernel has killed a process, since the boot.",
-        "count(max by (node, role, rank) (log_oom_kill_last_timestamp_seconds{JOB})) or vector(0)",
-        thresholds=draw.ANY_IS_BAD,
+        "Ranks of this job with a process that the kernel has killed since the boot.",
+        "max by (node, role, rank) (log_oom_kill_last_timestamp_seconds{JOB})",
         width=10,
         rows=8,
     ),
     draw.state_timeline(
         "Agents of the nodes",
-        "A node that went silent takes its ranks' data along.",
+        "While a node is silent, the data of its ranks is missing.",
         draw.worst(
             'max by (node) (up{CLUSTER, job="stagewatch"} and on (cluster, node)'
             " last_over_time(rl_rank_up{JOB}[1h]))",
@@ -54,7 +54,7 @@ GPUS_OF_THE_JOB = draw.section(
     "GPUs",
     draw.timeseries(
         "GPUs held and used",
-        "As Slurm and its prolog tell, also without ranks.  Used adds up the SM activity (or the "
+        "From Slurm and its prolog, even without ranks.  Used adds up the SM activity (or the "
         "driver's utilisation) of those that are measured.",
         [
             draw.Query("sum(slurm_job_gpus{JOB}) or count(gpu:job:info{JOB})", "held"),
@@ -67,7 +67,7 @@ GPUS_OF_THE_JOB = draw.section(
     ),
     draw.timeseries(
         "Least active GPUs",
-        "SM activity, else utilisation, of the 20 that do least.",
+        "SM activity (or utilisation) of the 20 least active GPUs.",
         draw.worst(f"min by (node, gpu) (gpu:use:ratio{OF_JOB})", least=True),
         NAME,
         unit="percentunit",
@@ -82,7 +82,7 @@ GPUS_OF_THE_JOB = draw.section(
     ),
     draw.timeseries(
         "Memory used, most",
-        "Memory that stays held while nothing works is a deadlock's mark.",
+        "Memory that stays held while nothing works is a sign of a deadlock.",
         draw.worst(f"max by (node, gpu) (gpu_memory_used_bytes{OF_JOB})"),
         NAME,
         unit="bytes",

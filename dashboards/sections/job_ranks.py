@@ -10,7 +10,7 @@ AS_A_WHOLE = draw.section(
             (
                 "CPU",
                 "Cores that the processes of all ranks use.",
-                "sum(rate(rl_rank_cpu_seconds_total{RANK}[$__rate_interval]))",
+                "sum(rate(rl_rank_cpu_seconds_total{RANK}[RATE]))",
                 "none",
             ),
             (
@@ -22,13 +22,13 @@ AS_A_WHOLE = draw.section(
             (
                 "File systems",
                 "Read and written by ranks and the processes they have started.",
-                'sum(rate(rl_rank_io_bytes_total{RANK, layer="storage"}[$__rate_interval]))',
+                'sum(rate(rl_rank_io_bytes_total{RANK, layer="storage"}[RATE]))',
                 "Bps",
             ),
             (
                 "Network",
                 "TCP traffic of the ranks, both directions; RDMA is not counted by job.",
-                "sum(rate(rl_rank_tcp_bytes_total{RANK}[$__rate_interval]))",
+                "sum(rate(rl_rank_tcp_bytes_total{RANK}[RATE]))",
                 "Bps",
             ),
         )
@@ -58,7 +58,7 @@ RANKS_AND_STAGES = draw.section(
     ),
     draw.timeseries(
         "Ranks by stage",
-        "How many ranks are in each stage, all of them.",
+        "Number of ranks in each stage.",
         "count by (stage) (rl_rank_stage_open_seconds{RANK})",
         stack=True,
         colors=draw.STAGE_COLORS,
@@ -93,15 +93,13 @@ PROCESSES = draw.section(
     draw.timeseries(
         "CPU",
         "CPU time of each rank's process, all threads: 1 is one core.",
-        draw.worst("sum by (role, rank) (rate(rl_rank_cpu_seconds_total{RANK}[$__rate_interval]))"),
+        draw.worst("sum by (role, rank) (rate(rl_rank_cpu_seconds_total{RANK}[RATE]))"),
         unit="none",
     ),
     draw.timeseries(
         "Waiting for a core",
         "Share of time the main thread was runnable but not running: CPU contention.",
-        draw.worst(
-            "max by (role, rank) (rate(rl_rank_run_queue_seconds_total{RANK}[$__rate_interval]))"
-        ),
+        draw.worst("max by (role, rank) (rate(rl_rank_run_queue_seconds_total{RANK}[RATE]))"),
         unit="percentunit",
     ),
     draw.timeseries(

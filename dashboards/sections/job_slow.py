@@ -6,7 +6,7 @@ SLOW_RANKS = draw.section(
     "Slow ranks, and a step's time",
     draw.table(
         "Slow ranks",
-        "Ranks that work longer than their peers, and what the job loses by each.",
+        "Ranks that work longer than their peers, and the share of its time that the job loses.",
         [
             draw.Column(
                 "Works, times its peers",
@@ -28,9 +28,9 @@ SLOW_RANKS = draw.section(
         width=12,
     ),
     draw.table(
-        "What stands beside them",
-        "May explain why a rank is slow, and accuses nobody: docs/slow-ranks.md says what each is "
-        "the share of.",
+        "Possible reasons",
+        "Readings that may explain why a rank is slow; they accuse nobody. docs/slow-ranks.md "
+        "explains them.",
         [
             draw.Column(
                 "Share",
@@ -51,7 +51,7 @@ SLOW_RANKS = draw.section(
         "Waiting",
         "Share of its time that a rank is inside of collectives: the 64 that wait least.",
         draw.worst(
-            "sum by (role, rank) (rate(rl_rank_waited_seconds_total{RANK}[$__rate_interval]))",
+            "sum by (role, rank) (rate(rl_rank_waited_seconds_total{RANK}[RATE]))",
             most=64,
             least=True,
         ),

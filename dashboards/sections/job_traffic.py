@@ -18,16 +18,14 @@ SOCKETS_AND_STORAGE = draw.section(
     draw.timeseries(
         "Network throughput",
         "Bytes received, and bytes sent that the peer has acknowledged.",
-        draw.worst(
-            "sum by (role, rank, direction) (rate(rl_rank_tcp_bytes_total{RANK}[$__rate_interval]))"
-        ),
+        draw.worst("sum by (role, rank, direction) (rate(rl_rank_tcp_bytes_total{RANK}[RATE]))"),
     ),
     draw.timeseries(
         "Read and written",
         "Bytes that reached storage, of each rank and the processes it has started.",
         draw.worst(
             "sum by (role, rank, direction) (rate(rl_rank_io_bytes_total"
-            '{RANK, layer="storage"}[$__rate_interval]))'
+            '{RANK, layer="storage"}[RATE]))'
         ),
     ),
     draw.timeseries(

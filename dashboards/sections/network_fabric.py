@@ -2,7 +2,7 @@
 
 from stagewatch import dashboards as draw
 
-_ERRORS = "rate(net_infiniband_errors_total{NODE}[$__rate_interval])"
+_ERRORS = "rate(net_infiniband_errors_total{NODE}[RATE])"
 
 RDMA = draw.section(
     "InfiniBand, RoCE, EFA",
@@ -10,8 +10,7 @@ RDMA = draw.section(
         "Traffic",
         "By port and direction.",
         draw.worst(
-            "sum by (node, device, port, direction)"
-            " (rate(net_infiniband_bytes_total{NODE}[$__rate_interval]))"
+            "sum by (node, device, port, direction) (rate(net_infiniband_bytes_total{NODE}[RATE]))"
         ),
         "{{node}} {{device}}:{{port}} {{direction}}",
     ),
@@ -56,8 +55,7 @@ RDMA = draw.section(
         "Congestion",
         "Signs of it per second, by the name of the kernel's counter.",
         draw.worst(
-            "sum by (node, device, kind)"
-            " (rate(net_infiniband_congestion_total{NODE}[$__rate_interval]))"
+            "sum by (node, device, kind) (rate(net_infiniband_congestion_total{NODE}[RATE]))"
         ),
         unit="cps",
     ),
@@ -69,7 +67,7 @@ GPU_LINKS = draw.section(
         "NVLink",
         "Data over all NVLinks of a node: the all-reduce pattern inside it.",
         draw.worst(
-            "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
+            "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[RATE])"
             " or gpu_nvlink_throughput_bytes_per_second{NODE})"
         ),
         unit="Bps",
@@ -79,7 +77,7 @@ GPU_LINKS = draw.section(
         "Traffic between GPUs and host.",
         draw.worst(
             "sum by (node, direction) (gpu_pcie_throughput_bytes_per_second{NODE}"
-            " or rate(gpu_pcie_bytes_total{NODE}[$__rate_interval]))"
+            " or rate(gpu_pcie_bytes_total{NODE}[RATE]))"
         ),
         unit="Bps",
     ),

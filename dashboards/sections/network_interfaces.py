@@ -6,7 +6,7 @@ ETHERNET = 'device!~"lo|veth.*|docker.*|br-.*|cali.*|flannel.*"'
 
 
 def _rate(counter: str) -> str:
-    return f"rate(node_network_{counter}_total{{NODE, {ETHERNET}}}[$__rate_interval])"
+    return f"rate(node_network_{counter}_total{{NODE, {ETHERNET}}}[RATE])"
 
 
 INTERFACES = draw.section(
@@ -55,8 +55,8 @@ TCP = draw.section(
         "Sent again",
         "Share of segments that each node had to send again.",
         draw.worst(
-            "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
-            " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))"
+            "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[RATE])"
+            " / (rate(node_netstat_Tcp_OutSegs{NODE}[RATE]) > 0))"
         ),
         unit="percentunit",
     ),

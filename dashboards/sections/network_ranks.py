@@ -21,8 +21,7 @@ CONNECTIONS_OF_THE_RANKS = draw.section(
         "Throughput, by rank",
         "Bytes received, and bytes sent that the peer has acknowledged.",
         draw.worst(
-            "sum by (job_id, role, rank, direction)"
-            " (rate(rl_rank_tcp_bytes_total{NODE}[$__rate_interval]))"
+            "sum by (job_id, role, rank, direction) (rate(rl_rank_tcp_bytes_total{NODE}[RATE]))"
         ),
     ),
     draw.timeseries(

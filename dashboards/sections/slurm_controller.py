@@ -20,7 +20,7 @@ CONTROLLER = draw.section(
     draw.timeseries(
         "Requests to the controller",
         "By message type.",
-        "topk(10, sum by (type) (rate(slurm_controller_rpcs_total{CLUSTER}[$__rate_interval])))",
+        "topk(10, sum by (type) (rate(slurm_controller_rpcs_total{CLUSTER}[RATE])))",
         unit="reqps",
         width=8,
     ),

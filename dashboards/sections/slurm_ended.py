@@ -7,31 +7,29 @@ ENDED = draw.section(
     draw.timeseries(
         "Ended jobs",
         "Runs that ended, by final state, in each interval.",
-        "sum by (state) (increase(slurm_jobs_ended_total{PARTITION}[$__rate_interval]))",
+        "sum by (state) (increase(slurm_jobs_ended_total{PARTITION}[RATE]))",
         stack=True,
         width=8,
     ),
     draw.heatmap(
         "Wait",
         "From being eligible to start, of runs that have ended.",
-        "sum by (le) (increase(slurm_job_wait_seconds_bucket{PARTITION}[$__rate_interval]))",
+        "sum by (le) (increase(slurm_job_wait_seconds_bucket{PARTITION}[RATE]))",
         width=8,
     ),
     draw.heatmap(
         "Run time",
         "From start to end, of runs that have ended.",
-        "sum by (le) (increase(slurm_job_run_seconds_bucket{PARTITION}[$__rate_interval]))",
+        "sum by (le) (increase(slurm_job_run_seconds_bucket{PARTITION}[RATE]))",
         width=8,
     ),
     draw.timeseries(
         "Requeued jobs, failed nodes",
         "In each interval.",
         [
+            draw.Query("sum(increase(slurm_job_requeues_total{PARTITION}[RATE]))", "requeues"),
             draw.Query(
-                "sum(increase(slurm_job_requeues_total{PARTITION}[$__rate_interval]))", "requeues"
-            ),
-            draw.Query(
-                "sum by (kind) (increase(slurm_node_failures_total{CLUSTER}[$__rate_interval]))",
+                "sum by (kind) (increase(slurm_node_failures_total{CLUSTER}[RATE]))",
                 "nodes: {{kind}}",
             ),
         ],
@@ -103,8 +101,8 @@ FAILURES = draw.section(
     draw.table(
         "Lemons",
         "Nodes that were named by the judge or went down on more days of the time range than the "
-        "fleet's rate explains; a month shows more than a day.  `stagewatch lemons` also knows of "
-        "errors of GPUs and of the hours in which jobs had a node.",
+        "fleet's rate explains; a month shows more than a day.  `stagewatch lemons` also counts "
+        "GPU errors, and the hours in which jobs had a node.",
         [
             draw.Column("At least times the fleet's rate", f"({_AT_LEAST}) > 1", decimals=1),
             draw.Column("Days", _DAYS),

@@ -54,7 +54,7 @@ UTILISATION = draw.section(
     *(
         draw.table(
             f"By {label}",
-            f"Of each {label}: GPU hours, and which part of them was used.",
+            f"GPU hours of each {label}, and the share of them that was used.",
             [
                 draw.Column(
                     title,

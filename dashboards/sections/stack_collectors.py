@@ -2,13 +2,13 @@
 
 from stagewatch import dashboards as draw
 
-_SKIPPED = "rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval])"
+_SKIPPED = "rate(stagewatch_collector_skipped_total{CLUSTER}[RATE])"
 
 COLLECTORS = draw.section(
     "Collectors",
     draw.state_timeline(
         "Collectors",
-        "The worst node of each: fails where any node's does.",
+        "State of each collector on its worst node.",
         "min by (job, collector) (stagewatch_collector_success{CLUSTER})",
         "{{collector}}",
         mappings=draw.mapping({"0": ("fails", draw.RED), "1": ("works", draw.GREEN)}),
@@ -65,7 +65,7 @@ COLLECTORS = draw.section(
     ),
     draw.bar_gauge(
         "Nothing to collect",
-        "On how many nodes a collector finds nothing of its kind; no failure.",
+        "Number of nodes on which a collector has nothing to read; that is no failure.",
         "count by (collector) (stagewatch_collector_no_data{CLUSTER} == 1)",
         unit="none",
         width=12,

@@ -15,41 +15,14 @@ A trainer imports this client, which needs the standard library alone.
     stagewatch.install("trl")  # or: record the framework's own timers
     stagewatch.watch_collectives(torch.distributed)
     stagewatch.expect(600)  # a pause of up to ten minutes that is no hang
-    stagewatch.replicated("grad_norm", 0.7)  # which all ranks must have alike
+    stagewatch.replicated("grad_norm", 0.7)  # which must be equal on all ranks
     stagewatch.watch_replicas(model, optimizer)  # or: their weights, every 100 steps
 """
 
-from stagewatch.client import (
-    call,
-    close,
-    collective,
-    expect,
-    heartbeat,
-    init,
-    install,
-    replicated,
-    scalar,
-    stage,
-    throughput,
-    watch_collectives,
-    watch_replicas,
-)
+from stagewatch import client
+from stagewatch.client import *  # noqa: F403 - what the client calls public
 
-__all__ = [
-    "__version__",
-    "call",
-    "close",
-    "collective",
-    "expect",
-    "heartbeat",
-    "init",
-    "install",
-    "replicated",
-    "scalar",
-    "stage",
-    "throughput",
-    "watch_collectives",
-    "watch_replicas",
-]
+__all__ = ["__version__"]
+__all__ += client.__all__
 
 __version__ = "0.1.0"

@@ -36,7 +36,7 @@ from stagewatch.web.facts import Judged
 log = logging.getLogger(__name__)
 
 GARBAGE = 10_000
-"""Objects that must have been made, and not been freed, before cycles among them are looked for."""
+"""The garbage collector runs once so many more objects were made than freed."""
 
 OptionsT = TypeVar("OptionsT", bound=AgentOptions)
 ContextT = TypeVar("ContextT", bound=Context)
@@ -51,14 +51,14 @@ class AgentConfig(Generic[OptionsT]):
     values: Mapping[str, object]
 
     def check(self) -> None:
-        """Look into the files that the configuration names.  Raises `ConfigError`."""
+        """Check the files that the configuration names.  Raises `ConfigError`."""
         if self.options.web_config is not None:
             from stagewatch.web.security import WebSecurity
 
             WebSecurity(self.options.web_config)
 
     def describe(self) -> str:
-        """The values that differ from their defaults, one `key = value` a line."""
+        """The values that differ from their defaults, one `key = value` on each line."""
         return "\n".join(
             f"{setting.key} = {setting.show(self.values[setting.key])}"
             for setting in self.settings
@@ -68,7 +68,7 @@ class AgentConfig(Generic[OptionsT]):
 
 @dataclass(frozen=True, slots=True)
 class AgentCommand(Generic[OptionsT, ContextT]):
-    """What makes one kind of agent."""
+    """The parts of one kind of agent."""
 
     name: str
     """The subcommand, and the table in the configuration file."""
@@ -80,14 +80,14 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     lookups: Callable[[ContextT], Mapping[str, Lookup]] = lambda context: {}
     """Pages by the path before the last slash, slash included."""
     warnings: Callable[[OptionsT], Iterable[str]] = lambda options: ()
-    """What `check-config` has to say of this machine."""
+    """The warnings of `check-config` about this machine."""
     judged: Callable[[ContextT], Judged | None] = lambda context: None
-    """What the status page says of jobs."""
+    """Returns the findings on jobs for the status page."""
     env: str = PREFIX
-    """What the variables of its own options begin with."""
+    """The prefix of the variables of its own options."""
 
     def settings(self) -> dict[str, tuple[Setting, ...]]:
-        """All its settings by the group they are shown under in `--help`."""
+        """All settings by their group in `--help`."""
         groups: dict[str, tuple[Setting, ...]] = {"agent": ()}
         for setting in settings_of(self.options, env=self.env):
             groups[setting.group] = (*groups.get(setting.group, ()), setting)
@@ -96,7 +96,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
         return groups
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """All its flags."""
+        """Add all flags."""
         add_config_flag(parser, self.name)
         for title, settings in self.settings().items():
             add_flags(parser.add_argument_group(title), settings)
@@ -104,14 +104,14 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     def configure(
         self, arguments: argparse.Namespace, environ: Mapping[str, str]
     ) -> AgentConfig[OptionsT]:
-        """Its configuration.  Raises `ConfigError` with one line saying what to mend."""
+        """The configuration.  Raises `ConfigError` with a line that says what to mend."""
         settings = tuple(item for group in self.settings().values() for item in group)
         values = values_of(arguments, settings, self.name, environ)
         options = fill(self.options, values)
         return AgentConfig(options, settings, values)
 
     def jobs(self, values: Mapping[str, object], context: ContextT) -> list[Job]:
-        """The collectors that are switched on, each with its interval."""
+        """The enabled collectors, each with its interval."""
         planned = [(spec, spec.schedule(values)) for spec in self.specs()]
         return [
             Job(spec.name, spec.make(values, context), schedule.interval, page=spec.page)
@@ -122,7 +122,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     def run(self, config: AgentConfig[OptionsT]) -> int:
         """Serve until SIGTERM or SIGINT, then stop within five seconds.
 
-        Raises `ModuleNotFoundError` where what draws its page is not installed.
+        Raises `ModuleNotFoundError` if the packages for its page are not installed.
         """
         if importlib.util.find_spec("jinja2") is None:  # imported once somebody looks
             raise ModuleNotFoundError(name="jinja2")
@@ -158,12 +158,12 @@ class AgentCommand(Generic[OptionsT, ContextT]):
 
 
 def leave(status: int) -> NoReturn:
-    """End the process at once, with what was logged written out.
+    """End the process at once, after writing out the log.
 
-    Threads of the server and of collectors may still be in native code.  CPython ends a thread that
-    comes back from there during its own shutdown by unwinding the thread's stack (`pthread_exit`
-    in `PyEval_RestoreThread`), and frames of Rust, as bcrypt's, abort the process then: "FATAL:
-    exception not rethrown".  So there is no shutdown of the interpreter.
+    Threads of the server and of collectors may still be in native code.  If such a thread returns
+    during the shutdown of CPython, its stack is unwound (`pthread_exit` in `PyEval_RestoreThread`),
+    and frames of Rust, such as bcrypt's, abort the process then: "FATAL: exception not rethrown".
+    So the interpreter is not shut down.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
@@ -173,11 +173,11 @@ def leave(status: int) -> NoReturn:
 
 
 def incoming(*numbers: signal.Signals) -> Iterator[signal.Signals]:
-    """These signals from now on, as they come; to be called in the main thread.
+    """These signals from now on, as they come; call it in the main thread.
 
-    A handler that sets an Event will not do: it may run while the main thread holds that event's
-    lock on its way into `wait`, and never return; or before the thread has gone to sleep, and be
-    missed.  The interpreter's wake-up descriptor knows neither: what is written stays to be read.
+    A handler that sets an Event does not work: it may run while the main thread holds the event's
+    lock on its way into `wait`, and never return; or it may run before the thread sleeps, and be
+    missed.  The interpreter's wake-up descriptor has neither problem: what is written stays there.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

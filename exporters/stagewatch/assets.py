@@ -54,7 +54,7 @@ def address(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AssetsOptions:
-    """Options of `stagewatch assets`: what the links of alerts begin with."""
+    """Options of `stagewatch assets`: the addresses in the links of alerts."""
 
     runbooks: str = option(
         "",
@@ -77,14 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Files of an earlier export are replaced, others are left alone."""
+    """Export; replaces files of an earlier export, and leaves others alone."""
     written = export(arguments.directory, options_of(arguments, AssetsOptions, "assets"))
     print(f"{len(written)} files are in {arguments.directory}")
     return 0
 
 
 def export(directory: Path, links: AssetsOptions | None = None) -> list[Path]:
-    """Write everything below `directory`; what was written.  Raises `StagewatchError`."""
+    """Write all files below `directory`, and return them.  Raises `StagewatchError`."""
     links = links or AssetsOptions()
     alerts, dashboards = assets("alerts"), assets("dashboards")
     content = {

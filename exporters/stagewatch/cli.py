@@ -26,7 +26,7 @@ flags win over variables, variables over the file.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand; returns the exit status (2: something given cannot be used)."""
+    """Run a subcommand; returns the exit status (2 for bad usage)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _run(argv)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lacking(command: str, error: ModuleNotFoundError) -> int:
-    """The exit status where a package is missing; tells what to install for the command."""
+    """The exit status if a package is missing; prints what to install for the command."""
     if (error.name or "").startswith("stagewatch"):
         raise error
     others = {"act": "slurm", "judge": "slurm", "lemons": "report"}
@@ -59,7 +59,7 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
 
 
 def _unwritten(error: OSError) -> int:
-    """The exit status where the output could not be written; tells why, if anybody reads it."""
+    """The exit status if the output could not be written; prints why, if anybody can read that."""
     if isinstance(error, BrokenPipeError):  # `stagewatch inspect | head`
         return 141
     print(f"stagewatch: cannot write the output: {error.strerror}", file=sys.stderr)
@@ -89,7 +89,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
-    """The parser of the command that is asked for, with the names of all."""
+    """The parser of the requested command, with the names of all commands."""
     parser = argparse.ArgumentParser(
         prog="stagewatch",
         description=DESCRIPTION,
@@ -166,7 +166,7 @@ A module has `add_arguments`, `run` and a docstring for `--help`.
 def _add_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
 ) -> None:
-    """All but the agents; only the one that is asked for is imported."""
+    """Add all commands but the agents; only the requested one is imported."""
     for name, (path, help) in _COMMANDS.items():
         parser = commands.add_parser(name, help=help)
         if argv[:1] == [name]:
@@ -178,23 +178,21 @@ def _add_commands(
 
 
 _AGENTS = {
-    "node": "run the agent of a GPU node",
-    "slurm": "run the agent of a Slurm cluster",
-    "judge": "run the judge, which names who holds up a cluster's jobs",
-}
-_AGENT_MODULES = {
-    "node": "stagewatch.node",
-    "slurm": "stagewatch.slurm.agent",
-    "judge": "stagewatch.judgement.service",
+    "node": ("stagewatch.node", "run the agent of a GPU node"),
+    "slurm": ("stagewatch.slurm.agent", "run the agent of a Slurm cluster"),
+    "judge": (
+        "stagewatch.judgement.service",
+        "run the judge, which names who holds up a cluster's jobs",
+    ),
 }
 
 
 def _add_agents(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
 ) -> None:
-    """The agents and `check-config`; collectors are imported only where they are asked for, so
-    that `inspect` works from the client's bare install."""
-    for name, help in _AGENTS.items():
+    """Add the agents and `check-config`; collectors are imported only for them, so that `inspect`
+    works from the client's bare install."""
+    for name, (_, help) in _AGENTS.items():
         parser = commands.add_parser(name, help=help)
         if argv[:1] == [name]:
             _add_agent(parser, name)
@@ -212,8 +210,8 @@ def _add_agents(
 
 
 def _add_agent(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add an agent's flags, and what running it or checking them does."""
-    agent: Any = import_module(_AGENT_MODULES[name]).COMMAND
+    """Add the flags of an agent, and the functions that run it or check them."""
+    agent: Any = import_module(_AGENTS[name][0]).COMMAND
     parser.description = parser.description or agent.help
     parser.usage = "%(prog)s [options]"  # a line for each of a hundred would hide the description
     agent.add_arguments(parser)

@@ -1,7 +1,7 @@
-"""Who a process is: its job, rank and sizes, from the variables that launchers set.
+"""The identity of a process: its job, rank and sizes, from the variables that launchers set.
 
 Trainers and the node agent read the same variables in the same order, so both import this module;
-it uses the standard library alone.
+it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ WORLD_SIZE = (
 )
 
 JOB_NAME = ("STAGEWATCH_JOB_NAME", "SLURM_JOB_NAME", "FLUX_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME")
-"""What the user calls the job: runs of one name are compared with each other."""
+"""The user's name for the job: runs of the same name are compared with each other."""
 
 VARIABLES = (
     *(*JOB_ID, *RANK, *LOCAL_RANK, *WORLD_SIZE),
@@ -85,7 +85,7 @@ class Identity(NamedTuple):
     world_size: int
     framework: str
     gpu: str
-    """The GPU's UUID where a variable gives it; an index is local to the job and says nothing."""
+    """The GPU's UUID if a variable gives it; an index is local to the job, so it does not count."""
 
 
 def identify(
@@ -102,11 +102,10 @@ def identify(
 ) -> Identity:
     """The identity from the arguments, completed from the environment.
 
-    Where no scheduler names the job, its launcher does; without any launcher's variable the session
-    does, which processes started by one shell share; `session` is that of another process.  A Ray
-    worker inherits the variables of whatever started Ray on its node, so only the numbers that its
-    framework sets are its own.
-    """
+    The job's id is that of the scheduler, else that of the launcher, else the session, which
+    processes started by one shell share; `session`: that of another process.  A Ray worker inherits
+    the variables of the process that started Ray on its node, so only the numbers that its
+    framework sets are its own."""
     ray = in_ray(environ)
     local = _number(local_rank, environ, LOCAL_RANK[:1] if ray else LOCAL_RANK)
     session = os.getsid(0) if session is None else session  # 0: begun outside of our container
@@ -122,7 +121,7 @@ def identify(
 
 
 def job_name(environ: Mapping[str, str] = os.environ) -> str:
-    """What the user calls the job; empty where no launcher tells."""
+    """The user's name for the job; empty if no launcher sets it."""
     return _first(environ, JOB_NAME) or ""
 
 
@@ -148,7 +147,8 @@ def _job(environ: Mapping[str, str], session: int) -> str | None:
 
 
 def _launcher(environ: Mapping[str, str], session: int) -> str | None:
-    """What a launcher outside of any scheduler calls the job, by variables that all ranks share."""
+    """The id of a job from a launcher outside of any scheduler, by variables that all ranks
+    share."""
     run_id = environ.get("TORCHELASTIC_RUN_ID", "none")
     if run_id != "none":  # torchrun's default
         made_up = _UUID.fullmatch(run_id)
@@ -169,7 +169,7 @@ def _launcher(environ: Mapping[str, str], session: int) -> str | None:
 
 
 def _parent(pid: int) -> int:
-    """The parent of a process; 0 where it cannot be seen."""
+    """The parent of a process; 0 if it cannot be seen."""
     try:  # field 4 of /proc/PID/stat; the command in field 2 may hold spaces and brackets
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (OSError, IndexError, ValueError):
@@ -177,7 +177,7 @@ def _parent(pid: int) -> int:
 
 
 def _machine(environ: Mapping[str, str]) -> str:
-    """Stands for this machine, or for this container: Docker and Kubernetes set `HOSTNAME`."""
+    """A name of this machine, or of this container: Docker and Kubernetes set `HOSTNAME`."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:

@@ -129,7 +129,7 @@ def _routes(context: NodeContext) -> Mapping[str, Route]:
 
 
 def _warnings(options: NodeOptions) -> Iterator[str]:
-    """What an agent of the user who asks would not see, where he lacks what it takes."""
+    """Warnings on what an agent of the calling user could not see, for lack of privileges."""
     if {capabilities.SYS_PTRACE, capabilities.DAC_READ_SEARCH} <= capabilities.held():
         return
     with contextlib.suppress(SourceError):

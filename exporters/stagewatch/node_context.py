@@ -61,7 +61,7 @@ class NodeOptions(AgentOptions):
     )
 
     def title(self) -> str:
-        """What the status page calls this node."""
+        """The name of this node on the status page."""
         return self.node_name or os.uname().nodename
 
     def records(self) -> Path:
@@ -87,7 +87,7 @@ class NodeContext:
     stillness: Stillness = field(default_factory=Stillness)
     helper: Helper = field(default_factory=Helper)
     keeper: Keeper | None = None
-    """What has taken over this agent's privileges, if it had any."""
+    """The keeper that has taken over this agent's privileges, if it had any."""
 
     @property
     def start(self) -> Start:
@@ -115,15 +115,15 @@ class NodeContext:
 
 
 def privileged_children(proc: Path) -> dict[str, Child]:
-    """All that may be started with the agent's privileges, by a name for its keeper.
+    """All children that may be started with the agent's privileges, by a name for its keeper.
 
-    Whoever takes the agent over can ask these children whatever they answer.
+    An attacker who takes over the agent can ask these children all of their questions.
     """
     return {"reader": reader(proc), "stacks": taker(py_spy()), "waits": READER}
 
 
 def node_context(options: NodeOptions) -> NodeContext:
-    """The shared parts, out of the agent's options; without its privileges from here on."""
+    """The shared parts, from the agent's options; this process gives up its privileges."""
     keeper = keep(privileged_children(options.proc), options.keeper)
     files = GuardedFiles(options.proc, start=plainly if keeper is None else keeper.start)
     proc = Procfs(options.proc, None if keeper is None else files)

@@ -1,4 +1,4 @@
-"""Where stage records lie: in the directory that an agent has made, else in a private one.
+"""The directories of stage records: the one that an agent has made, else a private one.
 
 Writers and readers share this module; it uses the standard library alone, since trainers import it.
 """
@@ -14,7 +14,7 @@ NAME = "stagewatch"
 
 
 def private_places(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """This user's directories for records where no agent has made one, in the order of trial."""
+    """This user's private directories for records, in the order of trial."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     own = [Path(runtime, NAME)] if runtime.startswith("/") else []
     return [*own, MEMORY / f"{NAME}-{os.geteuid()}"]

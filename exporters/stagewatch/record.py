@@ -31,7 +31,7 @@ from __future__ import annotations
 from stagewatch.stages import STAGES
 
 DEFAULT_DIRECTORY = "/run/stagewatch/ranks"
-"""Where records lie unless `STAGEWATCH_DIR` names another directory."""
+"""The directory of records unless `STAGEWATCH_DIR` names another one."""
 
 MAGIC = b"STGWATCH"
 VERSION = 3
@@ -79,9 +79,9 @@ C_ELEMENTS = 4  # of the tensor, where all members must have as many; else 0
 C_ENTERED = 5
 COLLECTIVE_SIZE = GROUP_SIZE + 6 * WORD
 TOLD = 1 << 8
-"""In `C_CALL`: the writer tells the end of the entry."""
+"""In `C_CALL`: the writer records the end of the entry."""
 PEER = 1 << 16
-"""In `C_CALL`: the unit of what names a send's or receive's peer; without one it is 0."""
+"""In `C_CALL`: the unit of the peer of a send or receive; 0 without a peer."""
 COLLECTIVES_AT = FAILURES_AT + FAILURES * FAILURE_SIZE
 
 SCALARS = 64
@@ -90,12 +90,12 @@ SCALAR_NAME_SIZE = 40
 SCALARS_AT = COLLECTIVES_AT + COLLECTIVES * COLLECTIVE_SIZE
 
 REPLICA = "replica/"
-"""What the names of scalars begin with that hold checks of replicas, as `replica/16/weights@world`:
-the slot, what is checked, and the group of ranks that must agree.  A value is the step, modulo
-2**21, times 2**32, plus a checksum of 32 bits, which a double holds exactly."""
+"""The prefix of scalars with checks of replicas, as `replica/16/weights@world`: the slot, what is
+checked, and the group of ranks that must agree.  The value is the step, modulo 2**21, times 2**32,
+plus a checksum of 32 bits; a double holds this exactly."""
 REPLICA_SLOTS = (1, 16, 256)
-"""A slot keeps the latest check whose step is a multiple of its number: ranks are looked at one
-after the other, and of a fast job the slower slots stand still for long enough."""
+"""A slot keeps the latest check whose step is a multiple of its number.  As ranks are read one
+after the other, only the slower slots of a fast job stay the same for long enough."""
 REPLICA_STEPS = 1 << 21
 NONFINITE = "replica/nonfinite"
 """The scalar with the first step in which a gradient of this rank alone was NaN or infinite."""
@@ -133,7 +133,7 @@ TOTAL_WORDS = T_GAPS + BUCKETS
 
 LANE_WORDS = L_TOTALS + len(STAGES) * TOTAL_WORDS
 RECORD_SIZE = LANES_AT + LANES * LANE_WORDS * WORD
-"""What is said of the present."""
+"""The size of the part that describes the present."""
 
 # Events.
 NAMES = 256  # as long as a substage; the first one is empty, for a name that found no room
@@ -187,7 +187,7 @@ E_FORGET = 9  # the place in the table is another group's from now on
 # Above that byte, for a thread's events (up to `E_FAILURE`): lane, stage code, position in NAMES.
 LANE_SHIFT, CODE_SHIFT, NAME_SHIFT = 8, 16, 24
 THREAD_EVENT = "@qHH4xqq"
-"""As `struct` packs it: the time, kind and lane, code and name, the third word, the time again."""
+"""Format for `struct`: the time, kind and lane, code and name, the third word, the time again."""
 # For the others: the byte offset of a scalar, or the first word after a group's name and `C_CALL`.
 PLACE_SHIFT, CALL_SHIFT = 8, 24
 
@@ -198,8 +198,9 @@ BUCKET_BOUNDS = tuple(2.0**k / 64 for k in range(BUCKETS - 1))
 """Upper bounds in seconds of all buckets but the last: 1/64 s to 4096 s."""
 
 GAP_MEMORY = 47
-"""A longest recent gap loses the share gaps / 2**47 ns (39 h) by later gaps, at the latest when
-these have taken a minute: what comes back within half a day stays, however many are in between."""
+"""Later gaps reduce a longest recent gap by the share (their sum) / 2**47 ns (39 h), at the latest
+once they have taken a minute: a pause that returns within half a day stays, however many gaps are
+in between."""
 
 OPS = (
     "unknown",
@@ -234,20 +235,20 @@ OP_CODES = {name: code for code, name in enumerate(OPS)}
 _MAX_PEER = 1 << 22
 
 POINT_TO_POINT = "p2p"
-"""The group that sends and receives are recorded under; its sequence compares with no other's."""
+"""The group for sends and receives; its sequence numbers cannot be compared between ranks."""
 
 
 def call_of(op: str, peer: int = -1) -> int:
-    """What `C_CALL` holds for an operation, with this rank as the peer, whose end is not told."""
+    """The value of `C_CALL` for an operation with this peer, without `TOLD`."""
     return OP_CODES.get(op, 0) + (min(max(peer, -1), _MAX_PEER) + 1) * PEER
 
 
 def pad(text: str, size: int) -> bytes:
-    """Text as it is stored: UTF-8 cut at a character's edge, zero-padded to `size` bytes."""
+    """The stored form of a text: UTF-8 cut between characters, zero-padded to `size` bytes."""
     raw = text[:size].encode("utf-8", "replace")[:size]
     return raw.decode("utf-8", "ignore").encode().ljust(size, b"\0")
 
 
 def unpad(raw: bytes) -> str:
-    """Stored text; bytes that are no UTF-8 come out as replacement characters."""
+    """The text of a stored form; bytes that are no UTF-8 become replacement characters."""
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The runbooks of alerts as pages of the judge, and where they are, for the links in alerts."""
+"""The runbooks of alerts as pages of the judge, and their address, for the links in alerts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def index() -> tuple[str, bytes]:
 
 
 def page(name: str) -> tuple[str, bytes] | None:
-    """The page of an alert's runbook, with or without `.md`; None where there is no such alert."""
+    """The page of an alert's runbook, with or without `.md`; None if there is no such alert."""
     from markdown_it import MarkdownIt  # takes memory that only readers need
 
     name = name.removesuffix(".md")
@@ -77,8 +77,8 @@ def _page(title: str, body: str) -> tuple[str, bytes]:
 
 
 def place(options: JudgeOptions) -> str:
-    """Where browsers find the runbooks of a judge; without `url` by the name of this machine, or
-    the one address that the judge listens on."""
+    """The address at which browsers find the runbooks of a judge: `url`, else by the name of this
+    machine, or the one address that the judge listens on."""
     if options.url:
         return options.url.rstrip("/") + PATH.rstrip("/")
     host, port = options.listen
@@ -89,7 +89,7 @@ def place(options: JudgeOptions) -> str:
 
 
 class RunbooksCollector(Collector):
-    """Tells where they are."""
+    """Exports the address of the runbooks."""
 
     def __init__(self, url: str) -> None:
         self._samples = Samples()

@@ -124,7 +124,7 @@ def test_the_limits_hold(api: Api, site: KubernetesSite) -> None:
     with pytest.raises(Refused, match="knows no such node"):
         drain(site, "n9")
     drain(site, "n1")
-    with pytest.raises(Refused, match="1 nodes have been taken out within the hour"):
+    with pytest.raises(Refused, match=r"the limit of nodes per hour is reached \(1 taken out\)"):
         drain(site, "n2", SiteOptions(nodes_per_hour=1))
     api.nodes["n3"]["spec"]["unschedulable"] = True
     with pytest.raises(Refused, match="the last node that takes pods"):

@@ -20,7 +20,7 @@ def test_what_lacks_is_told_and_exits_with_3(
     (root / "__1_0.distcp").unlink()
     assert main(["checkpoint", "verify", str(tmp_path)]) == 3
     out = capsys.readouterr().out
-    assert "is not whole: 1 files are wrong" in out
+    assert "is not whole; bad files: 1 " in out
     assert "  __1_0.distcp is missing: 1 of 4 files that .metadata names" in out
     assert main(["checkpoint", "verify", str(root), "--json"]) == 3
     told = json.loads(capsys.readouterr().out)

@@ -21,7 +21,7 @@ from tests.client.hooking import fresh_client
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="a bare raise restores all")
 
-NAMES = Names("fake", by_stage(train=("step",)))
+NAMES = Names("fake", by_stage(train="step"))
 
 
 def fails(*_: Any) -> None:

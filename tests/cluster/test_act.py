@@ -104,7 +104,7 @@ def test_a_node_that_somebody_else_has_drained_since_stays_drained(
 
 def test_at_most_so_many_nodes_are_drained_within_an_hour(act: Act, slurm: SlurmCluster) -> None:
     said = act.run("drain", act.case("h1", "h2"), "--nodes-per-hour=1", status=1)
-    assert "1 nodes have been taken out within the hour, the most" in said
+    assert "the limit of nodes per hour is reached (1 taken out)" in said
     assert sum("DRAIN" in slurm.state(node) for node in ("h1", "h2")) == 1
     act.run("undo", "--all")
     slurm.wait(lambda: slurm.idle("h1") and slurm.idle("h2"), "both to be resumed")

@@ -29,3 +29,6 @@ class OpenFiles:
     def blocked(self, file: str) -> frozenset[int]:
         """None of them."""
         return frozenset()
+
+    def close(self) -> None:
+        """Nothing is open."""

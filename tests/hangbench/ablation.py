@@ -97,13 +97,13 @@ def _blanked(
 def _without(evidence: str) -> Iterator[None]:
     """No rank is charged with this, before it is settled whose charges count."""
     accuse, absent = judge.accuse, judge._absent_roles
-    at_fault, alone = judge._Job._roles_at_fault, judge._Job._alone
+    at_fault, alone = judge._Job._roles_at_fault, judge._Job._charge_only_live_rank
 
     def kept(case: Case) -> Case:
         charges = tuple(one for one in case.charges if one.evidence != evidence)
         if len(charges) == len(case.charges):
             return case
-        return replace(case, charges=charges, nobody="" if charges else "group_only")
+        return replace(case, charges=charges, unnamed="" if charges else "group_only")
 
     def absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
         return {role: kept(case) for role, case in absent(cases).items()}
@@ -116,6 +116,8 @@ def _without(evidence: str) -> Iterator[None]:
         mock.patch.object(judge, "accuse", lambda *given: kept(accuse(*given))),
         mock.patch.object(judge, "_absent_roles", absent_roles),
         mock.patch.object(judge._Job, "_roles_at_fault", roles_at_fault),
-        mock.patch.object(judge._Job, "_alone", lambda job: evidence == "alone" or alone(job)),
+        mock.patch.object(
+            judge._Job, "_charge_only_live_rank", lambda job: evidence == "alone" or alone(job)
+        ),
     ):
         yield

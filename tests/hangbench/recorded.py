@@ -153,7 +153,7 @@ def _outside(stalled: Iterable[Verdict], truth: Truth) -> frozenset[int]:
     """The processes that are no ranks and are told as what a role waits for; nobody where the file
     does not know their pids."""
     told = (
-        min({wait.beyond for wait in verdict.case.outside} - {""}, default="")
+        min({wait.outsider for wait in verdict.case.outside} - {""}, default="")
         for verdict in stalled
         if verdict.evidence == OUTSIDER and truth.servers
     )

@@ -15,7 +15,7 @@ from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.incidents import debug_server
-from stagewatch.incidents.libraries import Libraries, Told
+from stagewatch.incidents.libraries import Answers, Libraries
 from stagewatch.ranks.model import Rank
 from tests.client.hooking import needs
 from tests.incidents.test_libraries import dump, entry
@@ -92,7 +92,7 @@ def rank_of(process: Popen[bytes], number: int) -> Rank:
     return Rank("540", "train", number, process.pid, uid=os.getuid())
 
 
-def told(libraries: Libraries, *ranks: Rank) -> Told:
+def told(libraries: Libraries, *ranks: Rank) -> Answers:
     return libraries.read(libraries.ask(ranks))
 
 

@@ -17,7 +17,13 @@ from typing import Any
 import pytest
 
 from stagewatch.incidents import files as incidents
-from stagewatch.incidents.files import Incident, IncidentDirectory, Witness, read, with_evidence
+from stagewatch.incidents.files import (
+    Incident,
+    IncidentDirectory,
+    RankEvidence,
+    read,
+    with_evidence,
+)
 from stagewatch.judgement.facts import as_json
 from stagewatch.ranks.stacks import Stack
 from tests.judgement.cases import LATE, PARKED
@@ -34,7 +40,9 @@ def incident(job_id: str = "540", when: float | None = None) -> Incident:
         time.time() - 5 if when is None else when,
         ("job 540: no progress",),
         tuple(
-            Witness(rank.role, rank.rank, rank.pid, STACK, json.loads(json.dumps(as_json(rank))))
+            RankEvidence(
+                rank.role, rank.rank, rank.pid, STACK, json.loads(json.dumps(as_json(rank)))
+            )
             for rank in RANKS
         ),
     )

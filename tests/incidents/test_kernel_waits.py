@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.incidents.files import Witness
+from stagewatch.incidents.files import RankEvidence
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
 from stagewatch.judgement.facts import ANYBODY, KernelWait, RankFacts
 from stagewatch.judgement.from_prometheus import JobSeries, moment
@@ -347,7 +347,7 @@ def test_a_server_of_another_node_is_named_and_leads_on_to_its_clients() -> None
     first = there[0]
     how = "a receive from a connection"
     own = kernel_waits(look, there, Procfs())[first.key]
-    witness = Witness("rollout", 0, asker, Stack(), {}, own)
+    witness = RankEvidence("rollout", 0, asker, Stack(), {}, own)
     assert [wait.address for wait in witness.waits_here] == ["", ""]
     found = joined(
         ("a", near, WAITS, [KernelWait(how, address="10.0.0.2:80 from 10.0.0.1:8")]),

@@ -139,7 +139,7 @@ def test_who_has_gone_of_a_job_without_records_is_named(api: PrometheusApi) -> N
 
 def test_a_job_without_records_is_told_of_as_far_as_it_can_be(api: PrometheusApi) -> None:
     assert tell(api, "bare", NOW).sentences == (
-        "Job bare: 2 ranks on n1 keep no stage record, so that progress cannot be judged; none was "
+        "Job bare: 2 ranks on n1 keep no stage record, so progress cannot be judged; none was "
         "at work for 6 min 40 s.",
     )
 

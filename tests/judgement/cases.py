@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from stagewatch.gpu.device_state import Device
-from stagewatch.judgement.facts import ANYBODY, Inside, KernelWait, RankFacts, RecordState, is_still
+from stagewatch.judgement.facts import (
+    ABANDONED,
+    ANYBODY,
+    Inside,
+    KernelWait,
+    RankFacts,
+    RecordState,
+    is_still,
+)
 from stagewatch.judgement.limits import DEFAULT, FACTOR, STILL_SECONDS, UNTAUGHT_SECONDS
 from stagewatch.ranks.nccl.layout import Communicator, Transfer
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.ranks.waits.naming import ENDED
 from tests.judgement.jobs import job
 
 Differences = dict[str, Any]
@@ -93,7 +102,7 @@ class Case:
     special: dict[int, Differences]
     culprits: dict[int, str]
     """Evidence by rank."""
-    nobody: str = ""
+    unnamed: str = ""
     """What is known where it is stalled and nobody can be named; empty otherwise."""
     stalled: bool = True
 
@@ -491,8 +500,40 @@ CASES: dict[str, Case] = {
         {1: ON_ITSELF | IN_A_QUEUE, 3: BARE_LEFT},
         {3: "missing"},
     ),
+    # It has kept the end that a process it started was to write to.
+    "one-without-a-record-reads-a-pipe-that-no-other-holds-and-another-has-gone": hang(
+        4,
+        BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
+        {1: {"kernel_waits": (KernelWait(ABANDONED),)}, 3: BARE_LEFT},
+        {3: "missing"},
+    ),
+    "one-without-a-record-reads-a-pipe-that-no-other-holds": hang(
+        4,
+        BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
+        {1: {"kernel_waits": (KernelWait(ABANDONED),)}},
+        {1: "awaited"},
+    ),
+    # The last two ask a server that the others do not know.
+    "some-without-records-wait-for-ranks-that-a-server-does-not-answer": nobody(
+        4,
+        BARE_STILL | {"kernel_waits": (KernelWait("a read of a pipe", "train", 3),)},
+        {
+            2: asks("sandbox (pid 7)", ("train", 3)),
+            3: asks("sandbox (pid 7)", ("train", 2)),
+        },
+        "outsider",
+    ),
+    "all-without-records-ask-a-server-that-does-not-answer": well(
+        4, BARE_STILL | asks("queue (pid 7)", ("train", 0), ("train", 1)), {}
+    ),
+    "all-ask-between-two-stages-for-what-a-server-would-bring-that-has-ended": nobody(
+        4, BETWEEN | asks(f"master (pid 7){ENDED}"), {}, "outsider"
+    ),
     "one-without-a-record-is-in-a-lock-of-its-own-while-its-threads-poll": hang(
         4, BARE_STILL | ASLEEP, {3: ASLEEP | IN_A_LOCK}, {3: "stands_alone"}
+    ),
+    "one-begins-and-the-others-of-its-world-have-never-come": nobody(
+        1, BEGINS | {"world_size": 4}, {}, "group_only"
     ),
     "told-nothing-yet": hang(4, FORMING, {2: TOLD_NOTHING | PARKED}, {2: "awaited"}),
     "told-nothing-yet-and-keeps-a-core-busy": well(4, FORMING, {2: TOLD_NOTHING | SPIN}),
@@ -1392,6 +1433,24 @@ ROLES: dict[str, dict[str, Case]] = {
         "orchestrator": well(1, NO_GROUP | PARKED | BETWEEN | {"kernel_waits": (QUEUE,)}, {}),
         "environment": Case(
             1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {0: "missing"}, "", False
+        ),
+    },
+    # One of the environments has left, and a rollout reads what it was to send.
+    "one-of-a-role-has-left-and-all-others-wait-for-what-it-was-to-bring": {
+        "train": nobody(
+            2,
+            inside("world", 51, 2, "broadcast"),
+            {0: asks("a queue (pid 7)", ("environment", 0)) | BETWEEN | member(("world", 50, 2))},
+            "other_role",
+        ),
+        "rollout": well(2, NO_GROUP | PARKED | BETWEEN | {"kernel_waits": (QUEUE,)}, {}),
+        "environment": Case(
+            2,
+            LATE | BETWEEN | asks("a queue (pid 9)", ("rollout", 0)) | {"world_size": 2},
+            {1: absent(100.0)},
+            {1: "missing"},
+            "",
+            False,
         ),
     },
     # The driver waits for the address of one that was never launched; the other has told its own.

@@ -36,7 +36,9 @@ class _Rank:
     def add(self) -> None:
         rank = self._rank
         present = "rl_rank_up" if rank.record is RecordState.KEPT else "rl_rank_still_seconds"
-        age = "rl_rank_still_seconds" if rank.tells_nothing else "rl_rank_progress_age_seconds"
+        age = (
+            "rl_rank_still_seconds" if rank.shows_only_activity else "rl_rank_progress_age_seconds"
+        )
         if rank.left_seconds is not None:
             until = self._past.end - rank.left_seconds
             alive = lambda when: 1.0 if when <= until else None  # noqa: E731
@@ -107,7 +109,7 @@ def _role(past: Past, cluster: str, job_id: str, role: str, ranks: Sequence[Rank
     """What the role has shown: gaps of four seconds in `train`, as `tests.judgement.cases` has it,
     and one in each other stage; and how many of its ranks live, which the rules count."""
     key = {"cluster": cluster, "job_id": job_id, "role": role}
-    here = [rank for rank in ranks if rank.left_seconds is None and not rank.tells_nothing]
+    here = [rank for rank in ranks if rank.left_seconds is None and not rank.shows_only_activity]
     ages = [age for rank in here if (age := rank.progress_age_seconds) is not None]
     if ages:
         past.add("rl_progress_age_longest_seconds", max(ages), **key, node="n0")

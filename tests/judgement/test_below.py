@@ -12,7 +12,7 @@ from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import Verdict, judge
 from stagewatch.judgement.sentence import sentence
-from stagewatch.judgement.wait_words import label, said
+from stagewatch.judgement.wait_words import label, wait_sentence
 from stagewatch.judgement.waits import waits_of
 from stagewatch.ranks.nccl.layout import FLIGHT_RECORDER, PLUGIN, RAS, Communicator
 from tests.judgement.cases import CASES
@@ -54,7 +54,7 @@ def named(verdict: Verdict) -> list[tuple[int, str, str]]:
 
 
 def told(verdict: Verdict) -> list[str]:
-    return [said(wait, roles=False) for wait in waits_of([verdict])]
+    return [wait_sentence(wait, roles=False) for wait in waits_of([verdict])]
 
 
 @pytest.mark.parametrize("witness", WITNESSES)

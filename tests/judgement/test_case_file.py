@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from stagewatch.core.errors import SourceError
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.case_file import CaseFile, Truth, as_json, packed, read, read_all
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.memory import Moment
+from stagewatch.ranks.nccl.layout import Communicator
+from stagewatch.ranks.stacks import Stack
+from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import CASES
 
 TRUTH = Truth(
@@ -55,6 +61,35 @@ def test_a_case_needs_no_truth_and_keeps_what_kernel_and_nccl_showed(name: str) 
     (again,) = read_all(io.BytesIO(packed(content)), "a file")
     told = [(rank.kernel_waits, rank.nccl) for rank in case.moments[0].ranks]
     assert [(rank.kernel_waits, rank.nccl) for rank in again.moments[0].ranks] == told
+
+
+def test_every_fact_of_a_rank_comes_back() -> None:
+    """A fact that is written and not read changes what `explain` says of the judge's own case."""
+    other: dict[Any, Any] = {
+        int: 7,
+        float: 7.5,
+        str: "x",
+        bool: True,
+        Stack: Stack("g", still=True, frame="f", call="c", whom="peers"),
+        tuple[KernelWait, ...]: (KernelWait("a read", "train", 1, "p", "a", "t"),),
+        tuple[Communicator, ...]: (Communicator("i", "n", 0, 2, "all_reduce", 1, 4, "begun"),),
+        Mapping[str, int]: {"x": 7},
+        Mapping[str, float]: {"x": 7.5},
+        Mapping[str, Inside]: {"x": Inside("send", 1.5, 1, 4)},
+        frozenset[str]: frozenset({"x"}),
+        WaitClass: WaitClass.IO,
+        Device: Device.SPINS,
+        RecordState: RecordState.NO_ROOM,
+    }
+    values: dict[str, Any] = {
+        name: other[kind] if kind in other else other[get_args(kind)[0]]
+        for name, kind in get_type_hints(RankFacts).items()
+    }
+    rank = RankFacts(**values | {"job_id": "j"})
+    (again,) = read_all(
+        io.BytesIO(packed(as_json(CaseFile("c", "j", (Moment(1.0, (rank,)),))))), ""
+    )
+    assert again.moments[0].ranks == (rank,)
 
 
 @pytest.mark.parametrize(

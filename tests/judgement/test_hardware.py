@@ -53,11 +53,13 @@ def state(**special: dict[str, Any]) -> State:
 HUNG_IN_CODE = state(rank_5=PARKED | {"collectives": {"world": 219}})
 
 
-def of_gpu(alert: str, uuid: str, node: str = "n2", at: float = BEGAN) -> hardware.Seen:
-    return hardware.Seen("c", node, alert, uuid, at, "79" if alert == "GPUXidCritical" else "")
+def of_gpu(alert: str, uuid: str, node: str = "n2", at: float = BEGAN) -> hardware.HardwareFault:
+    return hardware.HardwareFault(
+        "c", node, alert, uuid, at, "79" if alert == "GPUXidCritical" else ""
+    )
 
 
-def named(*errors: hardware.Seen, of: State = HUNG_IN_CODE) -> list[tuple[str, str, str]]:
+def named(*errors: hardware.HardwareFault, of: State = HUNG_IN_CODE) -> list[tuple[str, str, str]]:
     return [(one.node, one.uuid, one.witness) for one in hardware.proposals(KEY, [of], errors, NOW)]
 
 
@@ -91,7 +93,7 @@ def test_an_xid_of_the_gpu_of_the_rank_at_fault_bears_witness() -> None:
         dataclasses.replace(of_gpu("GPULost", "GPU-5"), cluster="other"),
     ],
 )
-def test_an_error_elsewhere_or_of_another_time_bears_none(error: hardware.Seen) -> None:
+def test_an_error_elsewhere_or_of_another_time_bears_none(error: hardware.HardwareFault) -> None:
     assert named(error) == []
 
 
@@ -139,7 +141,9 @@ def test_of_all_recorded_faults_no_node_is_proposed_though_each_has_a_broken_gpu
     for case in cases(RECORDED):
         states, at = case.states(), case.moments[-1].time if case.moments else 0.0
         nodes = {rank.node for moment in case.moments for rank in moment.ranks}
-        broken = [hardware.Seen(case.cluster, node, "GPULost", "GPU-spare", at) for node in nodes]
+        broken = [
+            hardware.HardwareFault(case.cluster, node, "GPULost", "GPU-spare", at) for node in nodes
+        ]
         charged += any(state.verdict.charges for state in states)
         assert hardware.proposals((case.cluster, case.job_id), states, broken, at) == (), (
             case.job_id
@@ -218,7 +222,10 @@ def test_the_judge_asks_for_witnesses_and_keeps_the_proposal(
     xid = {"cluster": "c", "node": "n1", "uuid": "GPU-2", "xid": "48", "severity": "critical"}
     made.add("gpu_xid_last_timestamp_seconds", NOW - 50, **xid)
     api = PrometheusApi(filled_prometheus(children, tmp_path / "p", made, lookback="6s"))
-    assert {(one.alert, one.uuid, one.code, NOW - one.time) for one in hardware.seen(api, NOW)} == {
+    assert {
+        (one.alert, one.uuid, one.code, NOW - one.time)
+        for one in hardware.hardware_faults(api, NOW)
+    } == {
         ("GPULost", "GPU-5", "", 100.0),
         ("GPUXidCritical", "GPU-2", "48", 50.0),
     }
@@ -228,7 +235,7 @@ def test_the_judge_asks_for_witnesses_and_keeps_the_proposal(
         Watch(api),
         Cases(tmp_path / "cases", DEFAULT),
         clock=lambda: NOW,
-        errors=lambda at: hardware.seen(api, at),
+        errors=lambda at: hardware.hardware_faults(api, at),
     )
     out = collector.collect()
     assert [one.node for one in context.standing] == ["n2"]

@@ -48,7 +48,7 @@ def test_every_case_gets_its_verdict(name: str) -> None:
     found = verdict(case.ranks("540"))
     assert found.stalled is case.stalled
     assert {charge.rank.rank: charge.evidence for charge in found.charges} == case.culprits
-    assert found.charges or found.evidence == case.nobody
+    assert found.charges or found.evidence == case.unnamed
 
 
 @pytest.mark.parametrize("name", ROLES)
@@ -57,7 +57,7 @@ def test_every_role_gets_its_verdict_beside_the_others(name: str) -> None:
         case = ROLES[name][found.role]
         assert found.stalled is case.stalled
         assert {charge.rank.rank: charge.evidence for charge in found.charges} == case.culprits
-        assert found.charges or found.evidence == case.nobody
+        assert found.charges or found.evidence == case.unnamed
 
 
 def test_job_540() -> None:

@@ -15,7 +15,7 @@ from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import Shown
 from stagewatch.judgement.memory import Course, Moment
 from stagewatch.judgement.sentence import sentence
-from stagewatch.judgement.wait_words import said
+from stagewatch.judgement.wait_words import wait_sentence
 from stagewatch.judgement.waits import waits_of
 from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import CASES, ranks_of
@@ -123,7 +123,7 @@ def test_nobody_is_woken_early_while_another_role_may_fill_a_queue(
 
 def test_the_graph_shows_who_reads_whose_pipe_across_roles() -> None:
     waits = waits_of(judge(ranks_of("one-reads-a-pipe-of-another-role")))
-    told = [said(wait, roles=True) for wait in waits]
+    told = [wait_sentence(wait, roles=True) for wait in waits]
     assert "rank 1 of train waits in a read of a pipe for rank 1 of rollout" in told
     assert "ranks 0, 2 of rollout wait in a read of a pipe for rank 1 of train" in told
 

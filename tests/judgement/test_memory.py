@@ -13,7 +13,7 @@ from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import Limits, Shown
 from stagewatch.judgement.memory import Course, Moment, State
-from stagewatch.judgement.paging import in_one_look
+from stagewatch.judgement.paging import marked_early
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.ranks.waits.naming import ENDED
@@ -98,7 +98,7 @@ def test_who_has_only_looked_now_knows_the_patience_too(
 ) -> None:
     ranks = [dataclasses.replace(rank, gaps=gaps) for rank in at(second, HUNG).ranks]
     shown = {("540", role): stages for role, stages in TAUGHT.items()}
-    (found,) = findings_of(in_one_look(judge(ranks), shown), ranks)
+    (found,) = findings_of(marked_early(judge(ranks), shown), ranks)
     assert found.headline.startswith(begins)
     assert ("holds up the job" in found.sentence) is ("hung" in begins)
 

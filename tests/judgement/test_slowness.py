@@ -18,8 +18,10 @@ from stagewatch.judgement.slowness import SPEC, samples
 from stagewatch.prometheus.api import Series
 
 RANK = Rank("c", "n2", "7", "train", "3")
-ROLE = RANK.of
-BESIDE = slow_watch.Beside("core_wait", "", "Its threads wait for a core %s of the time.", 0.3)
+ROLE = RANK.role_key
+BESIDE = slow_watch.ShownWitness(
+    "core_wait", "", "Its threads wait for a core %s of the time.", 0.3
+)
 NOW = 10_000.0
 
 
@@ -90,13 +92,13 @@ class Answers:
 def test_a_judge_that_is_started_knows_since_when_a_rank_is_slow() -> None:
     (one,) = slow_watch.SlowWatch(Answers()).look(NOW).ranks.values()
     assert (one.ratio, one.since) == (1.2, 5000.0)
-    assert [each.witness for each in one.beside] == ["core_wait"]
+    assert [each.witness for each in one.witnesses] == ["core_wait"]
 
 
 def test_witnesses_that_are_not_answered_take_no_name_away() -> None:
     api = Answers(fails=lambda expression, at: "run_queue" in expression)
     (one,) = slow_watch.SlowWatch(api).look(NOW).ranks.values()
-    assert one.beside == ()
+    assert one.witnesses == ()
 
 
 def test_witnesses_are_asked_for_once_a_minute() -> None:

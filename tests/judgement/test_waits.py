@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stagewatch.judgement.judge import judge
-from stagewatch.judgement.wait_words import said
+from stagewatch.judgement.wait_words import wait_sentence
 from stagewatch.judgement.waits import key, waits_of
 from tests.judgement.cases import CASES, ROLES, ranks_of
 
@@ -13,7 +13,7 @@ from tests.judgement.cases import CASES, ROLES, ranks_of
 def sentences(name: str) -> list[str]:
     """The waits of a job by its name."""
     verdicts = judge(CASES[name].ranks("540") if name in CASES else ranks_of(name))
-    return [said(wait, roles=len(verdicts) > 1) for wait in waits_of(verdicts)]
+    return [wait_sentence(wait, roles=len(verdicts) > 1) for wait in waits_of(verdicts)]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def sentences(name: str) -> list[str]:
         ("all-in-calls", "ranks 0, 1, 2, 3 are inside calls of search, for up to 6 min 40 s"),
         (
             "in-a-stage-of-its-own",
-            "7 ranks (0-4, 6-7) stand still and may wait for rank 5; nothing shows for what",
+            "7 ranks (0-4, 6-7) stand still and may wait for rank 5; no evidence shows why",
         ),
         (
             "all-of-a-group-of-two-roles-but-one-of-two-have-come",

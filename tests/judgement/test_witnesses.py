@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stagewatch.judgement.slow_watch import SlowWatch
-from stagewatch.judgement.witnesses import WITNESSES, said
+from stagewatch.judgement.witnesses import WITNESSES, with_value
 from tests.alerts.promtool import needs_promtool, series
 from tests.dashboards.boards import ROOT
 from tests.judgement.promtool_queries import PromtoolQueries
@@ -92,7 +92,9 @@ def test_each_is_told_beside_a_slow_rank_from_its_threshold_on(tmp_path: Path) -
             watch = SlowWatch(api)
             slow = watch.look(float(TICKS * TICK)).ranks.values()
             return [
-                (each.witness, said(each.words, each.value)) for one in slow for each in one.beside
+                (each.witness, with_value(each.words, each.value))
+                for one in slow
+                for each in one.witnesses
             ]
 
         told[beyond] = dict(api.ask(questions))
@@ -108,7 +110,7 @@ def test_each_is_told_beside_a_slow_rank_from_its_threshold_on(tmp_path: Path) -
 
 def test_what_is_said_is_a_sentence() -> None:
     for witness in WITNESSES:
-        text = said(witness.sentence("hw_slowdown"), 0.5)
+        text = with_value(witness.sentence("hw_slowdown"), 0.5)
         assert text.endswith(".") and "%s" not in text and "REASON" not in text
 
 

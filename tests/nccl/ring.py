@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.nccl.files import NcclFiles, standing
+from stagewatch.ranks.nccl.files import NcclFiles, unmoved
 from stagewatch.ranks.nccl.layout import Communicator
 from stagewatch_nccl import build
 from tests.deploy.engine import need
@@ -112,7 +112,7 @@ class Ring:
             looks.append(self.files.read(pids))
             kept = looks[-1]
             for before in looks[-LOOKS:]:
-                kept = standing(before, kept)
+                kept = unmoved(before, kept)
             alike = len(looks) > LOOKS and len(kept) == len(pids) and all(kept.values())
             return kept if alike else None
 

@@ -147,10 +147,10 @@ def test_lines_of_format_4_3_belong_to_the_head_of_their_dump() -> None:
     first = inspector.read_lines(one + head_of_dump(4711, 2) + one + lines({"proxy_trace": {}}))
     assert [done.member for done in first.ended] == [2]
     assert first.lacks == {"header": 1}
-    second = inspector.read_lines(one + head_of_dump(4711, 5) + one, first.teller)
+    second = inspector.read_lines(one + head_of_dump(4711, 5) + one, first.reporter)
     assert [done.member for done in second.ended] == [2, 5]
     damaged = head_of_dump(4711, 5).replace(b'"pid"', b'"PID"') + one
-    assert inspector.read_lines(damaged, second.teller).lacks == {"pid": 1, "header": 1}
+    assert inspector.read_lines(damaged, second.reporter).lacks == {"pid": 1, "header": 1}
 
 
 def test_a_line_that_lacks_a_field_is_counted_by_its_name() -> None:

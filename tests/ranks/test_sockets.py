@@ -12,7 +12,7 @@ import pytest
 from stagewatch.core.exposition import Samples
 from stagewatch.ranks import sockets as net
 from stagewatch.ranks.held_sockets import RankSockets
-from stagewatch.ranks.socket_diag import namespace_of
+from stagewatch.ranks.socket_diag import own_namespace
 from stagewatch.ranks.sockets import NetCollector
 from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families, program
@@ -147,7 +147,7 @@ def test_what_a_closed_connection_had_counted_stays(
 
 
 def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) -> None:
-    before = namespace_of(PROC, "self")
+    before = own_namespace(PROC)
     (tmp_path / "9" / "ns").mkdir(parents=True)
     (tmp_path / "9" / "ns" / "net").symlink_to("net:[7]")  # which cannot be opened
     (tmp_path / "9" / "stat").write_text("9 (x) S 1 " + "0 " * 15 + "1 0 5 0 0")
@@ -158,4 +158,4 @@ def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) ->
     ).collect()
     assert out.value(net.UNREADABLE) == 1
     assert net.BYTES not in out.families
-    assert namespace_of(PROC, "self") == before, "the agent is where it was"
+    assert own_namespace(PROC) == before, "the agent is where it was"

@@ -81,7 +81,7 @@ def test_a_verdict_is_told_where_no_series_left_a_baseline_that_is_too_short(
     assert named.startswith("Rollout 2 of job 530 (cluster lab) was named ")
     assert named.endswith(": left loop early; no series left its baseline, which has only 2.4 s.")
     assert began([alert]).startswith(f"The first alert, {alert.name}, came ")
-    assert began([]).startswith("Nothing is seen to go wrong in job 530")
+    assert began([]).startswith("Nothing visibly went wrong in job 530")
 
 
 def test_who_is_looked_at_first_is_not_called_the_first_to_deviate(experiment: Experiment) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -16,8 +17,10 @@ from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import Frame, StackTaker, Take
+from stagewatch.run import bare, ranks
 from stagewatch.run.bare import WORK_SECONDS, BareRanks
 from tests.fake_clock import Clock
+from tests.fakes.open_files import OpenFiles
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -84,8 +87,9 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, clock: Clock) -> Watched:
+def watched(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Watched:
     """Two ranks that do nothing."""
+    monkeypatch.setattr(bare, "GuardedFiles", OpenFiles)
     return Watched(tmp_path, clock)
 
 
@@ -126,7 +130,7 @@ def test_a_rank_that_spins_while_another_waits_is_told(watched: Watched) -> None
     first, *_, last = told(watched, {SPINS: RUNS})
     said = (
         r"its 2 ranks moved no data and took no memory for 1 min, and rank 1 did not run at all: "
-        "one that runs spins, or computes in place"
+        "the rest spins, or computes in place"
     )
     assert re.fullmatch(said, first)
     assert "for 1 min 55 s" in last
@@ -161,7 +165,7 @@ def test_a_rank_that_is_seen_at_several_places_works(watched: Watched) -> None:
 
 
 RANKS = """
-import os, socket, subprocess, sys, time
+import os, signal, socket, subprocess, sys, time
 from stagewatch.core.processes import die_with_parent
 rank, here = os.environ.get("RANK"), socket.socketpair()
 if rank is None:
@@ -174,15 +178,12 @@ if rank is None:
         for number in range(2)
     ]
     sys.exit(any([one.wait() for one in ranks]))
-print("began", flush=True)
-if sys.argv[1] == "spins":
+if "spins" in sys.argv:
     while rank == "0":
         pass
     here[0].recv(1)
-worker = subprocess.Popen(["sleep", "3"])
-time.sleep(2)
-if rank == "1":
-    os.kill(os.getpid(), int(sys.argv[1])) if sys.argv[1] != "0" else os._exit(3)
+signal.signal(signal.SIGUSR1, lambda *_: os._exit(3))
+worker = subprocess.Popen(["sleep", "600"], preexec_fn=die_with_parent if rank == "0" else None)
 worker.wait()
 """
 
@@ -195,18 +196,13 @@ def script(tmp_path: Path) -> Path:
     return script
 
 
-def started(children: Children, script: Path, record_dir: Path, does: str) -> tuple[object, Path]:
-    """`stagewatch run` before them, and its log."""
-    told = {"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JUDGE_BARE_SECONDS": "12"}
-    log = script.with_suffix(".log")
-    run = [sys.executable, "-m", "stagewatch.cli", "run", "--", sys.executable, str(script), does]
-    return children.start(run, log=log, environ=clean_environ(told)), log
-
-
 def test_a_rank_that_spins_in_a_program_without_a_record_is_told_with_its_name(
     script: Path, record_dir: Path, children: Children
 ) -> None:
-    _, log = started(children, script, record_dir, "spins")
+    told = {"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JUDGE_BARE_SECONDS": "12"}
+    log = script.with_suffix(".log")
+    run = [sys.executable, "-m", "stagewatch.cli", "run", "--", sys.executable, str(script)]
+    children.start([*run, "spins"], log=log, environ=clean_environ(told))
     wait_for(lambda: " in another terminal" in log.read_text(), "what is told", 300)
     lines = log.read_text().splitlines()
     first = next(place for place, line in enumerate(lines) if line.startswith("stagewatch: "))
@@ -218,19 +214,39 @@ def test_a_rank_that_spins_in_a_program_without_a_record_is_told_with_its_name(
 
 
 @pytest.mark.parametrize(
-    ("does", "said"),
+    ("number", "told"),
     [
-        (str(int(signal.SIGSEGV)), r"rank 1 \(pid \d+\) failed first, after .*: killed by SIGSEGV"),
-        ("0", r"  rank 1 \(pid \d+\): it exited with status 3"),
+        (signal.SIGKILL, r"(.*: )?rank 1 \(pid {}\) failed first, after .*: killed by SIGKILL .*"),
+        (signal.SIGUSR1, r"no rank .* after .*\n  rank 1 \(pid {}\): it exited with status 3"),
     ],
     ids=["killed", "exited"],
 )
 def test_a_rank_without_a_record_that_dies_is_told_by_its_name(
-    does: str, said: str, script: Path, record_dir: Path, children: Children
+    number: int, told: str, script: Path, record_dir: Path, children: Children
 ) -> None:
-    """Its child, which inherits its variables and outlives it, is none."""
-    process, log = started(children, script, record_dir, does)
-    wait_for(lambda: process.poll() is not None, "the end")
-    text = log.read_text()
-    assert re.search(said, text), text
-    assert len(re.findall(r"rank 1 \(pid", text)) == 1
+    """Its child, which inherits its variables and outlives it, is no rank."""
+    launcher = children.start([sys.executable, str(script)], environ=clean_environ({}))
+    with closing(ranks.Ranks(record_dir, Procfs())) as seen:
+
+        def named() -> dict[str, int]:
+            seen.look(launcher.pid)
+            return {name: pid for (pid, _), name in seen._bare.names.items()}
+
+        def worker() -> int:
+            stats = Procfs().stats(seen._pids())
+            return next((pid for pid, one in stats.items() if one.parent == rank), 0)
+
+        wait_for(lambda: len(named()) == 2, "both ranks")
+        before = named()
+        rank = before["rank 1"]
+        child = wait_for(lambda: named() and worker(), "its child")
+        os.kill(rank, number)
+        try:
+            wait_for(
+                lambda: named() and re.fullmatch(told.format(rank), seen.story(256)), "its end"
+            )
+            scan = seen._bare._scan
+            wait_for(lambda: child in [one.pid for one in scan.ranks(())], "a look at its child")
+            assert named() == before
+        finally:
+            os.kill(child, signal.SIGKILL)

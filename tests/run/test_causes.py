@@ -135,7 +135,7 @@ def test_a_worker_that_the_kernel_killed_explains_the_exception_of_its_rank() ->
     assert not list(of_helpers(ends, 60.0, apart=True))
     [unknown] = of_helpers(ends, 9.0, apart=False)
     assert unknown.whom == "process 77 (pt_data_worker)", "where no rank kept a record"
-    [bare] = of_helpers(ends, 9.0, apart=True, names={77: "rank 1"})
+    [bare] = of_helpers(ends, 9.0, apart=True, names={(77, 1): "rank 1"})
     assert bare.whom == "rank 1 (pid 77)", "by what its launcher set"
 
 

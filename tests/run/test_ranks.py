@@ -17,7 +17,8 @@ from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.ranks.records import Life
-from stagewatch.run import endings, ranks, stillness
+from stagewatch.run import bare, endings, ranks, stillness
+from tests.fakes.open_files import OpenFiles
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -80,6 +81,12 @@ class Watched:
         return lambda: self.story().endswith(text)
 
 
+@pytest.fixture(autouse=True)
+def no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this process stands for the command, its children do, and a reader of files would."""
+    monkeypatch.setattr(bare, "GuardedFiles", OpenFiles)
+
+
 @pytest.fixture
 def watched(
     record_dir: Path, children: Children, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +96,7 @@ def watched(
     monkeypatch.setattr(ranks, "AGAIN_SECONDS", 0)
     monkeypatch.setattr(ranks, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(ranks, "sentence", lambda verdict: verdict.text)
-    monkeypatch.setattr(ranks, "in_one_look", lambda verdicts, _: verdicts)
+    monkeypatch.setattr(ranks, "marked_early", lambda verdicts, _: verdicts)
     monkeypatch.setattr(ranks, "judge", lambda facts: [_of_ranks(fact.rank for fact in facts)])
     watched = Watched(record_dir, children)
     with closing(watched.seen):

@@ -25,7 +25,7 @@ from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.core.state_file import StateFile, moment, text, whole
 from stagewatch.core.words import duration, printable
 from stagewatch.judgement.collector import JudgeContext
-from stagewatch.judgement.from_prometheus import JobKey, Queries, chosen, job_key
+from stagewatch.judgement.from_prometheus import JobKey, Queries, job_key, matchers_of
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.watch import Judged, Look
 
@@ -43,8 +43,8 @@ MESSAGES = counter(
 
 SINCE = gauge(
     "rl_judge_owner_since_timestamp_seconds",
-    "Since when this judge sends lines to the owners of jobs; of several judges, the one with the "
-    "earliest time does.",
+    "Since when this judge sends lines to the owners of jobs; of several judges, only the one "
+    "with the earliest time sends.",
 )
 TOLD = gauge(
     "rl_judge_owner_told",
@@ -59,7 +59,7 @@ class OwnerOptions:
 
     mail: str = option(
         "",
-        "address of a user, as {user}@example.org, for the verdict on a job and its end",
+        "address of a job's owner, as {user}@example.org",
         parse=message.address_template,
     )
     mail_from: str = option("stagewatch@localhost", "address that mail comes from")
@@ -70,14 +70,15 @@ class OwnerOptions:
         None, "file with the URL of a Slack or Mattermost webhook, which gets all lines", parse=path
     )
     comment: bool = option(
-        False, "also write it as the job's comment in Slurm, unless the job has one of its user"
+        False,
+        "also write the line into the job's comment in Slurm, unless its user has written one",
     )
     bin_dir: Path | None = option(
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
     )
     next: str = option(
         "stagewatch inspect --job {job}",
-        "command at the end of the line, for the job {job}, whose first culprit is on {node}",
+        "command at the end of the line; {job}: the job, {node}: the node of the first culprit",
     )
 
 
@@ -176,7 +177,9 @@ class OwnerCollector(Collector):
         heard = _heard(api, due) if due else {}
         for key in due[:MOST_AT_ONCE]:
             until, told = self._over[key], self._told[key]
-            lives = bool(api.query(f"count(rl_rank_up{{{chosen([key])}}} == 1) > 0", look.time))
+            lives = bool(
+                api.query(f"count(rl_rank_up{{{matchers_of([key])}}} == 1) > 0", look.time)
+            )
             became = "goes on" if lives else "has ended"
             ended = replace(told, ended=True)
             self._note(key, ended, look.time)
@@ -210,7 +213,7 @@ class OwnerCollector(Collector):
 
 def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, str]:
     """The users of jobs, from the Slurm agent's metrics."""
-    found = api.query(f"job:slurm_owner:info{{{chosen(keys)}}}", at)
+    found = api.query(f"job:slurm_owner:info{{{matchers_of(keys)}}}", at)
     return {job_key(one.labels): one.labels.get("user", "") for one in found}
 
 
@@ -221,7 +224,7 @@ def _judges(api: Queries) -> list[float]:
 
 def _heard(api: Queries, keys: Sequence[JobKey]) -> Mapping[JobKey, float]:
     """The number of messages that all judges have sent, by job."""
-    asked = f"max_over_time({TOLD.name}{{{chosen(keys)}}}[{REMEMBERED_SECONDS:.0f}s])"
+    asked = f"max_over_time({TOLD.name}{{{matchers_of(keys)}}}[{REMEMBERED_SECONDS:.0f}s])"
     found: dict[JobKey, float] = {}
     for one in api.query(asked):
         key = job_key(one.labels)

@@ -53,8 +53,8 @@ class SiteOptions:
 
     on: str = option(
         "slurm",
-        "where nodes are marked: slurm (by scontrol, as root or an administrator of it) or "
-        "kubernetes (an event, and with drain a condition of the node)",
+        "where nodes are marked: slurm (by scontrol, as root or an administrator of Slurm) or "
+        "kubernetes (an event; for a drain also a condition of the node)",
         parse=one_of("slurm", "kubernetes"),
     )
     cluster: str = option(
@@ -98,9 +98,9 @@ def act(
     """
     node = proposal.node
     if proposal.confidence != SURE:
-        raise Refused(f"{node}: it is only {proposal.confidence}; nothing acts on that")
+        raise Refused(f"{node}: the verdict is only {proposal.confidence}")
     if now >= proposal.until or now < proposal.since:
-        raise Refused(f"{node}: the verdict is too old, or of another time")
+        raise Refused(f"{node}: the verdict is too old, or its time is in the future")
     if options.cluster not in ("", proposal.cluster):
         raise Refused(f"{node}: it is of cluster {proposal.cluster!r}, not {options.cluster!r}")
     if how == "comment":
@@ -111,7 +111,7 @@ def act(
         taken = (place.taken(now - HOUR_SECONDS) | set(also)) - {node}
         if len(taken) < options.nodes_per_hour:
             return place.last(node)
-        return f"{len(taken)} nodes have been taken out within the hour, the most"
+        return f"the limit of nodes per hour is reached ({len(taken)} taken out)"
 
     if why := place.out(node) or limit():
         raise Refused(f"{node}: {why}")

@@ -57,7 +57,7 @@ _SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `stagewatch checkpoint` takes."""
+    """The flags of `stagewatch checkpoint`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     action = actions.add_parser(
         "verify",
@@ -89,16 +89,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _verified(directory: Path, until: float) -> dict[str, Any]:
-    """The answer as an object of JSON; `error` alone where there is none."""
+    """The answer as an object of JSON; only `error` if there is none."""
     try:
         found = find(directory)
         if found is None:
             return {"error": "there is no checkpoint"}
         if found.lost:
             fault = Fault("missing", found.lost, f"{found.pointer} names it")
-            return _told(directory, Report(faults=[fault], lacking=1))
+            return _as_json(directory, Report(faults=[fault], lacking=1))
         before = _files(found.before) if found.before else None
-        return _told(found.paths[0], verify(_files(found.paths), before, until=until))
+        return _as_json(found.paths[0], verify(_files(found.paths), before, until=until))
     except TimeIsUp:
         return {"error": "the deadline was passed before all of it was looked at"}
     except TooMany as error:
@@ -113,7 +113,7 @@ def _files(paths: tuple[Path, ...]) -> Inventory:
     return inventory(root, [root] if paths == (root,) else paths, follow=True)
 
 
-def _told(path: Path, report: Report) -> dict[str, Any]:
+def _as_json(path: Path, report: Report) -> dict[str, Any]:
     return {
         "path": str(path),
         "whole": report.whole,
@@ -128,8 +128,8 @@ def _told(path: Path, report: Report) -> dict[str, Any]:
 
 def _text(told: dict[str, Any]) -> str:
     count = f"{told['files']:,} files, {told['bytes']:,} bytes"
-    state = "is whole" if told["whole"] else f"is not whole: {told['lacking']:,} files are wrong"
-    lines = [f"{told['path']} {state} ({count}; {told['checked']:,} say that they are complete)"]
+    state = "is whole" if told["whole"] else f"is not whole; bad files: {told['lacking']:,}"
+    lines = [f"{told['path']} {state} ({count}; {told['checked']:,} complete by their format)"]
     for fault in told["faults"][:_SHOWN]:
         kind = "is missing" if fault["kind"] == "missing" else "is wrong"
         lines.append(f"  {fault['name']} {kind}: {fault['why']}")
@@ -140,7 +140,7 @@ def _text(told: dict[str, Any]) -> str:
 
 
 def _in_child(work: Callable[[], dict[str, Any]], until: float) -> dict[str, Any]:
-    """What the work answers, done by a child that is left behind if a mount holds it up."""
+    """The result of `work` in a child, which is left behind if a mount holds it up."""
     sys.stdout.flush()
     ours, theirs = os.pipe()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Which checkpoint of a directory is meant: the directory itself, or the newest one in it."""
+"""Chooses the checkpoint of a directory: the directory itself, or the newest one in it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SHARD = re.compile(r"\.(?:safetensors|distcp|pt|pth|bin|ckpt|pkl)$|^\.metadata$
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The files or the directory of a checkpoint, and those of the one before."""
+    """The files or the directory of a checkpoint, and those of the previous one."""
 
     paths: tuple[Path, ...]
     before: tuple[Path, ...] = ()
     pointer: str = ""
-    """The file that named it."""
+    """The file that names it."""
     lost: str = ""
-    """What that file names, where it is not there."""
+    """What that file names, if it does not exist."""
 
 
 def find(directory: Path) -> Found | None:
@@ -78,7 +78,7 @@ def _before(directory: Path) -> tuple[Path, ...]:
 def _pointed(
     directory: Path, pointer: str, target: str, groups: dict[str, list[Path]], steps: list[str]
 ) -> Found:
-    """What a pointer names: a directory, or Megatron's number of an iteration."""
+    """The checkpoint that a pointer names: a directory, or Megatron's number of an iteration."""
     step = str(int(target)) if target.isdecimal() and len(target) < 13 else ""
     named = [directory / target] if target not in ("", ".", "..") and "/" not in target else []
     paths = groups.get(step) or [path for path in named if path.is_dir()]
@@ -92,7 +92,7 @@ def _pointed(
 
 
 def _pointer(directory: Path) -> tuple[str, str]:
-    """The file that says which checkpoint is the last complete one, and what it says."""
+    """The file that names the last complete checkpoint, and its content."""
     for name in ("latest_checkpointed_iteration.txt", "latest"):
         file = directory / name
         try:

@@ -1,8 +1,8 @@
-"""Which files a checkpoint must have, by what it says of itself.
+"""The files that a checkpoint must have, by its own metadata and names.
 
-Each function here yields what is wrong with the files that one format counts: PyTorch's
-distributed checkpoints, an index of safetensors or of shards, numbers in names, DeepSpeed,
-Megatron, the Trainer of Hugging Face.
+Each function yields the faults by the rules of one format: PyTorch's distributed checkpoints, an
+index of safetensors or of shards, numbers in names, DeepSpeed, Megatron, the Trainer of Hugging
+Face.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from stagewatch.checkpoint.inventory import Inventory
 from stagewatch.checkpoint.pickles import Node, Unreadable, read
 
 MAX_PICKLE = 64 << 20
-"""Bytes of metadata that are read: those of some 100,000 tensors."""
+"""The most bytes of metadata that are read: some 100,000 tensors."""
 MAX_INDEX = 64 << 20
 MAX_SHARDS = 1_000_000
 _ENDS = 4096
-"""Of the pieces in one file of PyTorch's: those whose beginning is looked at, evenly spread."""
+"""The most pieces of one file of PyTorch whose beginnings are read, evenly spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Fault:
 
 
 class Undecided(Exception):
-    """What a format says of itself cannot be read within the limits."""
+    """The metadata of a format cannot be read within the limits."""
 
 
 def missing(name: str, why: str) -> Fault:
@@ -85,12 +85,13 @@ def _pieces(files: Inventory, name: str) -> Iterator[Fault]:
             yield missing(shard, f"1 of {len(pieces)} files that {name} names")
         elif has < needs:
             yield Fault("short", shard, f"it is cut short: {has:,} of {needs:,} bytes")
-        elif hole := _hole(files, shard, places):
+        elif hole := _unwritten(files, shard, places):
             yield Fault("unreadable", shard, hole)
 
 
-def _hole(files: Inventory, shard: str, places: list[tuple[int, int]]) -> str:
-    """Bytes that show that a piece was never written, though the file is long enough."""
+def _unwritten(files: Inventory, shard: str, places: list[tuple[int, int]]) -> str:
+    """Words for a piece that was never written, although the file is long enough; empty for
+    none."""
     with files.open(shard) as file:
         for at, length in sorted(places)[:: 1 + len(places) // _ENDS]:
             head = os.pread(file.fileno(), min(length, 32), at)
@@ -130,7 +131,7 @@ _WORLD = re.compile(r"world_size_(\d{1,7})_rank_(\d{1,7})")
 
 
 def counted(files: Inventory) -> Iterator[Fault]:
-    """Names that say how many there are: `-00001-of-00004`, `world_size_8_rank_0` of verl."""
+    """Names that state the number of files: `-00001-of-00004`, `world_size_8_rank_0` of verl."""
     for pattern, total, first in ((_OF, 2, 1), (_WORLD, 1, 0)):
         sets: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
         for name in files.sizes:
@@ -153,11 +154,10 @@ _RANK = re.compile(r"((?:rank|rng_state)_?)(\d{1,7})(?:_(\d{1,7}))?(?:_(\d{1,7})
 
 
 def numbered(files: Inventory, least: dict[str, int] | None = None) -> Iterator[Fault]:
-    """Names that tell a rank of one dimension or more (`mp_rank_01_003`): every one must be there.
+    """Names with ranks of one or more dimensions (`mp_rank_01_003`): every rank must be there.
 
-    `least` is how many there are in the dimensions that begin with `zero_pp_rank`, `mp_rank`, as
-    far as a file tells it.
-    """
+    `least`: the number of ranks in dimensions such as `zero_pp_rank` and `mp_rank`, if a file
+    states it."""
     sets: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     for name in files.sizes:
         if not _WORLD.search(name):
@@ -195,7 +195,7 @@ def _numbers(name: str) -> list[str]:
 
 
 def deepspeed(files: Inventory) -> Iterator[Fault]:
-    """DeepSpeed: a file of model states says how many ranks have saved."""
+    """DeepSpeed: a file of model states has the number of ranks that saved."""
     for name in sorted(files.sizes):
         if re.fullmatch(r"(?:zero_pp_rank_0_)?mp_rank_00_model_states\.pt", _base(name)):
             state = _torch_pickle(files, name)
@@ -227,9 +227,9 @@ def megatron(files: Inventory) -> Iterator[Fault]:
 
 
 def hugging_face(files: Inventory) -> Iterator[Fault]:
-    """The Trainer of Hugging Face: where its state is, there are weights."""
+    """The Trainer of Hugging Face: if there is its state, there must be weights."""
     if "trainer_state.json" in files.sizes and not any(map(_WEIGHTS.search, files.sizes)):
-        yield missing("model.safetensors", "trainer_state.json is there, and no weights are")
+        yield missing("model.safetensors", "trainer_state.json is there, but no weights")
 
 
 _WEIGHTS = re.compile(r"(?:model|adapter)[^/]*\.(?:safetensors|bin)$|\.distcp$|model_states\.pt$")
@@ -244,9 +244,9 @@ def _ranks_of(files: Inventory, directory: str, least: dict[str, int]) -> Iterat
 
 
 def _torch_pickle(files: Inventory, name: str) -> Node:
-    """The object in a file of `torch.save`, without its tensors; an empty one where there is none.
+    """The object in a file of `torch.save`, without its tensors; an empty one if there is none.
 
-    Raises `Undecided` where it is too long.
+    Raises `Undecided` if it is too long.
     """
     nothing = Node("dict")
     try:

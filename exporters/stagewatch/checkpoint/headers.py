@@ -1,8 +1,8 @@
 """Whether a file of a checkpoint can be read to its end, by its header and its size.
 
-No more is read than headers and directories, each up to a limit, so that a file of 100 GB takes as
-long as one of a megabyte.  Each check returns `None` for a file that is whole, else what is wrong
-with it in a few words; it raises `Unknown` where the format does not tell.
+Only headers and directories are read, each up to a limit, so that a file of 100 GB takes as long as
+one of a megabyte.  A check returns `None` for a whole file, else what is wrong with it in a few
+words; it raises `Unknown` if the format does not show it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_JSON = 16 << 20
 
 LOCAL, END = b"PK\x03\x04", b"PK\x05\x06"
 BROKEN = zipfile.BadZipFile, RuntimeError, ValueError, OverflowError, EOFError, struct.error
-"""What `zipfile` raises of a zip that it cannot read."""
+"""What `zipfile` raises for a zip that it cannot read."""
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""How `torch.save` began before it wrote zips."""
+"""The first bytes of `torch.save` before it wrote zips."""
 _PROBE = 64
 
 
 class Unknown(Exception):
-    """Its format does not say whether it is whole, or the check has its limits."""
+    """The format does not show whether a file is whole, or the limits were reached."""
 
 
 def safetensors(file: IO[bytes], size: int) -> str | None:
@@ -69,7 +69,7 @@ def safetensors_header(file: IO[bytes], size: int) -> tuple[dict[str, Any] | str
 
 
 def torch_file(file: IO[bytes], size: int) -> str | None:
-    """What `torch.save` or `pickle` has written: a zip, else something whose end says little."""
+    """A file of `torch.save` or `pickle`: a zip, else a format whose end shows little."""
     head = _at(file, 0, min(size, _PROBE))
     if head.startswith(LOCAL):
         return torch_zip(file, size)
@@ -85,7 +85,7 @@ def torch_file(file: IO[bytes], size: int) -> str | None:
 
 
 def torch_zip(file: IO[bytes], size: int) -> str | None:
-    """A zip of `torch.save`: it ends with a directory, and each entry lies where that says."""
+    """A zip of `torch.save`: it ends with a directory, and the entries are where that says."""
     archive = zip_archive(file)
     if isinstance(archive, str):
         return archive
@@ -148,7 +148,7 @@ def _length(size: int, told: int) -> str | None:
 
 
 def _at(file: IO[bytes], at: int, length: int) -> bytes:
-    """So many bytes from there, fewer only at the end of the file.  Raises `OSError`."""
+    """`length` bytes from `at`; fewer only at the end of the file.  Raises `OSError`."""
     parts = []
     while length > 0 and (part := os.pread(file.fileno(), length, at)):
         parts.append(part)
@@ -161,4 +161,4 @@ CHECKS: dict[str, Callable[[IO[bytes], int], str | None]] = {
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt", ".pkl"), torch_file),
     ".json": json_file,
 }
-"""What checks a file, by the end of its name."""
+"""The checks by the end of a file's name."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from stagewatch.core.regular import regular
+from stagewatch.core.descriptors import regular
 
 MAX_DEPTH = 6
 MAX_FILES = 200_000
 
 
 class TooMany(Exception):
-    """A checkpoint has more entries than are looked at."""
+    """A checkpoint has more entries than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Inventory:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """One of the files, to be read.  Raises `OSError`, also where it is no regular file now."""
+        """Open one of the files to read.  Raises `OSError`, also if it is no regular file now."""
         with (
             regular(self.root / name) as (descriptor, _),
             os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file,
@@ -39,7 +39,7 @@ class Inventory:
             yield file
 
     def text(self, name: str, most: int) -> str | None:
-        """The text of a small file; `None` where there is none, or none that can be read."""
+        """The text of a small file; `None` if it does not exist or cannot be read."""
         if not 0 < self.sizes.get(name, 0) <= most:
             return None
         try:
@@ -50,10 +50,10 @@ class Inventory:
 
 
 def inventory(root: Path, paths: Iterable[Path], *, follow: bool) -> Inventory:
-    """What lies at these paths below `root`, files or directories.
+    """The files at these paths below `root`, which may be files or directories.
 
-    `follow` takes symbolic links to files for these, as a cache of Hugging Face has them.  Raises
-    `TooMany`, and `OSError` where nothing is there.
+    `follow`: symbolic links to files count as files, as in a cache of Hugging Face.  Raises
+    `TooMany`, and `OSError` if there is nothing.
     """
     found = Inventory(root, {})
     waiting = [(path, 0) for path in paths]

@@ -1,4 +1,4 @@
-"""What the name of a file or directory says of a checkpoint."""
+"""Reads the step of a checkpoint from the name of a file or directory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NUMBER = re.compile(r"(\d{1,12})(?!.*\d)")
 
 
 def step_of(name: str) -> tuple[int, int | None]:
-    """The step a name speaks of, and how clearly: 2 for `step_10`, 1 for `10.pt`, 0 for none.
+    """The step in a name, and how clear it is: 2 for `step_10`, 1 for `10.pt`, 0 for none.
 
-    Of a directory's names only the clearest count: beside `checkpoint-500` there may lie
+    Of the names in a directory, only the clearest count: beside `checkpoint-500` there may be
     `events.out.1732` and `latest.txt`.
     """
     found = list(STEP.finditer(name))

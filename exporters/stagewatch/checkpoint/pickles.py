@@ -24,7 +24,7 @@ class Node:
     items: list[tuple[Any, Any]] = field(default_factory=list)
 
     def get(self, key: str) -> Any:
-        """What a dictionary, or the state of an object, has under a name; `None` without it."""
+        """The value of a key in a dictionary or in the state of an object; `None` without it."""
         for name, value in self.items:
             if isinstance(name, str) and name == key:
                 return value
@@ -119,7 +119,7 @@ class _Machine:
             target += values
 
     def _to_mark(self) -> list[Any]:
-        """All above the last mark, which goes too."""
+        """Pop all values above the last mark, and the mark."""
         values = []
         while (value := self.stack.pop()) is not _MARK:
             values.append(value)

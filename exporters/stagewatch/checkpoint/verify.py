@@ -16,28 +16,28 @@ from stagewatch.checkpoint.names import STEP, TEMPORARY
 MOST_FAULTS = 1000
 """Faults that are listed; further ones are only counted."""
 SIZE_RATIO = 0.8
-"""Share of the size that a file had in the checkpoint before, below which it was cut short."""
+"""A file with less than this share of its size in the previous checkpoint was cut short."""
 _TOLD = ("-of-", "world_size_", "rank", "rng_state_")
-"""In a name: it may be gone because the job is smaller now."""
+"""Parts of names of files that may be missing because the job is smaller now."""
 
 
 class TimeIsUp(Exception):
-    """The files could not all be looked at in the time that there was."""
+    """There was no time to look at all files."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What is known of one checkpoint."""
+    """The result for one checkpoint."""
 
     files: int = 0
     bytes: int = 0
     checked: int = 0
-    """Files whose header, size or place in some metadata says that they are whole."""
+    """Number of files that are whole by their header, size or place in metadata."""
     faults: list[Fault] = field(default_factory=list)
     lacking: int = 0
-    """All faults, also those beyond `MOST_FAULTS`."""
+    """Number of all faults, also those beyond `MOST_FAULTS`."""
     doubts: list[str] = field(default_factory=list)
-    """What the check could not decide, or what may have its reasons."""
+    """What the check could not decide, or what may be on purpose."""
 
     @property
     def whole(self) -> bool:
@@ -52,10 +52,10 @@ def verify(
     until: float = float("inf"),
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
-    """Look at every file of a checkpoint; `before` are those of the one before it.
+    """Look at every file of a checkpoint; `before`: the files of the previous one.
 
-    Nothing is loaded: headers and metadata are read, to a limit.  Raises `TimeIsUp` once the clock
-    shows `until`, and `OSError` where a file cannot be read.
+    Nothing is loaded: headers and metadata are read, up to a limit.  Raises `TimeIsUp` once the
+    clock shows `until`, and `OSError` if a file cannot be read.
     """
     report = Report(len(files.sizes), sum(files.sizes.values()))
     found: dict[str, Fault] = {}
@@ -123,7 +123,7 @@ def _header(
 
 
 def _compared(files: Inventory, before: Inventory, good: set[str], report: Report) -> list[Fault]:
-    """What this checkpoint lacks of the one before, by names without their step."""
+    """Faults by comparison with the previous checkpoint, by names without their step."""
     now = {_stepless(name): name for name in files.sizes}
     faults = []
     for old, size in sorted(before.sizes.items()):

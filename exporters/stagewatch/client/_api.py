@@ -37,10 +37,10 @@ MAX_NAMES = 1024
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _names: dict[tuple[object, object], Label] = {}
-"""By the name and substage that a caller gave."""
+"""Labels by the name and substage that a caller gave."""
 
 _numbers: dict[bytes, int] = {bytes(SUBSTAGE_SIZE): 0}
-"""What stands for each label in the events of this process' records."""
+"""The number that stands for each label in the events of this process' records."""
 _next_number = itertools.count(1)
 _next_call = itertools.count()
 
@@ -51,7 +51,7 @@ groups: dict[str, Any] = {}
 begins later, or anew, shows them too."""
 
 begins: Callable[[Mapping[str, Any]], None] | None = None
-"""What `init_process_group` calls with its arguments, where the record begins by itself."""
+"""If the record begins by itself: what `init_process_group` calls with its arguments."""
 
 
 def init(
@@ -414,8 +414,7 @@ def _is_on_purpose(error: BaseException) -> bool:
 
 
 def event_name(code: int, label: bytes) -> int:
-    """The numbers that events have for a stage and a label; those of the stage if the label has no
-    room."""
+    """The name of a stage and label in events; that of the stage alone if there is no room."""
     number = _numbers.get(label)
     if number is None:
         if len(_numbers) >= NAMES:

@@ -46,8 +46,9 @@ class Entry:
         self._word = word
         self._lock = lock
         self._opened: OrderedDict[int, tuple[int, _weakly[object]]] = OrderedDict()
-        """When each call in flight began, by its number: in that order, so that the oldest costs no
-        search.  One whose end was never told, since a signal handler raised, is gone by itself."""
+        """By number, when each call in flight began; in this order, so that the oldest is found
+        without a search.  A call whose end was not recorded, since a signal handler raised, leaves
+        by itself."""
 
     def begin(self, number: int, call: object) -> None:
         """Count a call as being in flight."""

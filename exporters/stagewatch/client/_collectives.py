@@ -55,7 +55,7 @@ METHODS = {
     "scatter": "scatter",
     "send": "send",
 }
-"""Operation by the method of `ProcessGroup`; which of them there are depends on the version."""
+"""Operations by the method of `ProcessGroup`; versions of PyTorch have different methods."""
 
 FUNCTIONAL = {
     "all_gather_into_tensor_coalesced": "all_gather_coalesced",
@@ -122,7 +122,7 @@ class _Watch:
         self._c10d = getattr(distributed, "distributed_c10d", distributed)
         self._replaced = Replaced()
         self._works: dict[int, tuple[Launch, weakref.ref[Any]]] = {}
-        """Calls by the `id` of the work that may be waited for; a work that is gone leaves it."""
+        """Calls by the `id` of a work that may be waited for; removed when the work is freed."""
         self._pending: dict[int, Launch] = {}
         """Functional calls by the address of the tensor that will hold the result."""
         self._models: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
@@ -200,7 +200,7 @@ class _Watch:
         return register
 
     def _unregister(self, old: Any) -> Any:
-        """For one group, or for all without a name."""
+        """Forget one group, or all groups if no name is given."""
 
         def unregister(*names: str) -> Any:
             try:

@@ -26,7 +26,7 @@ DEVICE = {
     "torch.cuda.streams.Event": ("synchronize",),
     "torch.accelerator": ("synchronize",),
 }
-"""Functions that return once a device has done what it was given, by where they are."""
+"""Functions that return once a device has finished its work, by module or class."""
 TENSOR = ("__bool__", "__float__", "__int__", "cpu", "item", "nonzero", "tolist")
 """Methods of a tensor that need what is in it; one on the CPU has it."""
 PINNED = "torch.utils.data._utils.pin_memory"

@@ -27,13 +27,13 @@ class Group:
         self.waits = waits
         self.sequence = 0
         self.call = 0
-        """Of the newest entry, as the record holds it."""
+        """The newest entry, as the record holds it."""
         self.last: Launch | None = None
         self.models = 0
         """Data-parallel models that reduce in it."""
 
     def show(self, key: str) -> Group:
-        """Put it into the record; returns itself.  `key` is its name in PyTorch."""
+        """Put the group into the record; returns the group.  `key`: its name in PyTorch."""
         _api.groups[key] = self
         if _api._recorder is not None:
             _api._recorder.join(self.name, self.size, self.sequence)

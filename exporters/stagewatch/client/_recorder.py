@@ -501,7 +501,7 @@ class Recorder:
 
 
 class _Hold:
-    """Gives a lane back when its thread ends (thread-local storage is dropped then)."""
+    """Gives a lane back when its thread ends, since thread-local storage is dropped then."""
 
     __slots__ = ("_free", "lane")
 

@@ -15,16 +15,10 @@ from zlib import crc32
 
 from stagewatch.client import _api
 from stagewatch.client._harmless import swallow, warn_once
-from stagewatch.record import (
-    NONFINITE,
-    REPLICA,
-    REPLICA_SLOTS,
-    REPLICA_STEPS,
-    SCALAR_NAME_SIZE,
-)
+from stagewatch.record import NONFINITE, REPLICA, REPLICA_SLOTS, REPLICA_STEPS, SCALAR_NAME_SIZE
 
 _counts: dict[tuple[str, str], Iterator[int]] = defaultdict(lambda: itertools.count(1))
-"""How often each thing has been checked, where nobody tells the step."""
+"""How often each name has been checked, for calls without a step."""
 MAX_COUNTS = 256
 _pack = Struct("<d").pack
 
@@ -125,9 +119,9 @@ class _Watch:
         self._group = group
         self._step = 0
         self._largest: dict[Any, Any] = {}
-        """By device: the largest gradient of this step, NaN or infinite if one was."""
+        """By device, the largest gradient of this step; NaN or infinite if one was."""
         self._first: dict[Any, Any] = {}
-        """By device: the first step in which it was not finite, 0 before."""
+        """By device, the first step with a gradient that was not finite; 0 before."""
         self._told = False
 
     def gradient(self, gradient: Any) -> None:

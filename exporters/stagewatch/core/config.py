@@ -56,8 +56,8 @@ def option(
 ) -> Any:
     """A dataclass field that can be configured.
 
-    `parse` follows from the type of the default; `env` and `flag` replace the usual names; `group`
-    is the heading in an agent's help.
+    `parse` follows from the type of the default; `env` and `flag` replace the usual names, and `{}`
+    stands for that of a flag; `group` is the heading in an agent's help.
     """
     if parse is None:
         parse = path if isinstance(default, Path) else _BY_TYPE[type(default)]
@@ -103,7 +103,9 @@ def settings_of(
             item.metadata["parse"],
             item.metadata["help"],
             item.metadata["env"] or env + re.sub(r"\W", "_", key).upper(),
-            item.metadata["flag"] or "--" + (item.name if short else key).replace("_", "-"),
+            (item.metadata["flag"] or "--{}").format(
+                (item.name if short else key).replace("_", "-")
+            ),
             item.metadata["group"],
         )
 

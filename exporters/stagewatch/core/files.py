@@ -7,6 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from stagewatch.core.descriptors import closing
+
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """Write a file so that a reader sees the old content or the new, and never a part.
@@ -30,8 +32,5 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: boo
             draft.unlink()
         raise
     if durable:
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with closing(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)) as directory:
             os.fsync(directory)
-        finally:
-            os.close(directory)

@@ -156,7 +156,8 @@ hints_of = cache(partial(get_type_hints, include_extras=True))
 
 
 def _items(key: Any, item: Any, value: Any) -> Iterable[tuple[Any, Any]]:
-    """Those of an object, or of the list of pairs that stands for one whose keys are no texts."""
+    """The items of an object, or of the list of pairs that stands for an object whose keys are no
+    texts."""
     if item is Any:
         return _of_type(dict, value).items()
     pairs = value.items() if type(value) is dict else _of_type(list, value)

@@ -24,6 +24,7 @@ from stagewatch.dashboards.panels import Column as Column
 from stagewatch.dashboards.panels import Query as Query
 from stagewatch.dashboards.panels import above_zero as above_zero
 from stagewatch.dashboards.panels import bar_gauge as bar_gauge
+from stagewatch.dashboards.panels import count as count
 from stagewatch.dashboards.panels import distribution as distribution
 from stagewatch.dashboards.panels import heat_rows as heat_rows
 from stagewatch.dashboards.panels import heatmap as heatmap

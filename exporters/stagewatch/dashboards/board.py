@@ -61,7 +61,7 @@ _VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Panels under a heading; a collapsed one asks nothing until it is opened."""
+    """Panels under a heading; a collapsed section sends no queries until it is opened."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -69,7 +69,7 @@ class Section:
 
 
 def section(title: str, *panels: Panel, lacking: str = "", collapsed: bool = False) -> Section:
-    """Panels under a heading; `lacking` is what a panel without data says instead of "No data"."""
+    """Panels under a heading; `lacking`: the text of a panel without data, instead of "No data"."""
     for panel in panels:
         if lacking:
             panel.field.setdefault("noValue", lacking)

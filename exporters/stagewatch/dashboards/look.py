@@ -13,9 +13,9 @@ AMBER = "orange"
 RED = "red"
 BLUE = "blue"
 GREY = "#8e8e8e"
-"""Neither good nor bad."""
+"""The colour for neither good nor bad."""
 GPU_HOURS = "suffix: GPU h"
-"""The unit of what GPUs were held for."""
+"""The unit of the time for which GPUs were held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ ANY_IS_AMBER = steps((1, AMBER))
 
 
 def threshold_json(thresholds: tuple[Threshold, ...]) -> dict[str, Any]:
-    """What `fieldConfig.defaults.thresholds` takes."""
+    """The JSON of `fieldConfig.defaults.thresholds`."""
     return {
         "mode": "absolute",
         "steps": [{"color": step.color, "value": step.value} for step in thresholds],

@@ -5,7 +5,8 @@ says already need not be said again: unless they are given, `unit_of` reads the 
 of its metrics, and `labels_of` the names of lines, and the keys of a table, from its aggregation.
 
 A query may use short words for label filters, so that it honours the variables of its board:
-`gpu_up{GPU, mig=""}` becomes `gpu_up{cluster=~"$cluster", node=~"$node", gpu=~"$gpu", mig=""}`.
+`gpu_up{GPU, mig=""}` becomes `gpu_up{cluster=~"$cluster", node=~"$node", gpu=~"$gpu", mig=""}`;
+and `[RATE]` is the range of a rate.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from stagewatch.dashboards.look import GPU_HOURS, NEUTRAL, SEVERITIES, Threshold, threshold_json
+from stagewatch.dashboards.look import (
+    GPU_HOURS,
+    NEUTRAL,
+    RED,
+    SEVERITIES,
+    Threshold,
+    steps,
+    threshold_json,
+)
 from stagewatch.dashboards.modern import Panel, Target
 
 _CLUSTER = 'cluster=~"$cluster"'
@@ -46,17 +55,18 @@ _UNITS = {
 """Grafana's units by the end of a metric's name; of a counter as its rate."""
 _NAMED_UNIT = re.compile(r"\w*[:_](" + "|".join(_UNITS) + r")\{")
 _LEAST_SCALE = {"percentunit": 0.01, "s": 0.001}
-"""What an axis reaches at least, by its unit, and 1 of others; of zeros Grafana would reach 100."""
+"""The least maximum of an axis, by unit; otherwise 1.  For zeros alone, Grafana would take 100."""
 
 
 def expand(expression: str) -> str:
     """The expression with its filter words replaced, on one line."""
     filled = _FILTER_WORD.sub(lambda word: "{" + _FILTERS[word[1]], expression)
+    filled = filled.replace("[RATE]", "[$__rate_interval]")
     return " ".join(filled.split())
 
 
 def unit_of(expression: str) -> str:
-    """The unit that the names of its metrics end with; "short" where that is not one alone."""
+    """The only unit in which the names of its metrics end; "short" if there is no such unit."""
     if expression.lstrip().startswith("count") or " / " in expression:
         return "short"
     names = re.findall(r"[\w:]+\{", expression)
@@ -71,33 +81,33 @@ def labels_of(expression: str) -> list[str]:
 
 
 _BOARD_OF = {"node": "stagewatch-gpu-health", "job_id": "stagewatch-job"}
-"""The board on what a label names: cells and lines lead to it, with time range and cluster."""
+"""The board for a label: cells and lines with the label link to it, with time range and cluster."""
 _RUNBOOK = {
     "title": "Open the runbook",
     "url": "${runbooks:raw}/${__value.text}.md",
     "targetBlank": True,  # it is no page of Grafana: the board stays open
 }
 _ALERT_PIXELS = 260
-"""Shows the longest name of an alert."""
+"""A width that shows the longest name of an alert."""
 
 
 def worst(expr: str, by: str = "", *, most: int = 20, least: bool = False) -> str:
-    """Those `most` series of a range query that are the largest when its time range ends.
+    """The `most` series of a range query that are the largest at the end of its time range.
 
-    `expr` is one aggregation.  `by` chooses in its stead and yields the same labels, such as
-    how old the progress of a rank is; `least` chooses the smallest.  A plain `topk` would choose
-    anew at each step, and so return many more.  Of equal values any may be chosen: for what is
-    zero nearly everywhere there is `above_zero`.
+    `expr`: one aggregation.  `by`: an expression with the same labels that chooses the series
+    instead, such as the age of a rank's progress; `least` chooses the smallest.  A plain `topk`
+    would choose again at each step, and so return many more series.  Of equal values any may be
+    chosen: if most are zero, use `above_zero`.
     """
     at_end = re.sub(r"(\{[^{}]*\}(?:\[[^]]*\])?)", r"\1 @ end()", by or expr)
     return f"{expr} and {'bottomk' if least else 'topk'}({most}, {at_end})"
 
 
 def above_zero(expr: str, whole: str, name: str, *, most: int = 20) -> str:
-    """The largest series that are above zero when the time range ends, and one for all of them.
+    """The largest series that are above zero at the end of the time range, and one for the whole.
 
-    `whole` is what all have together, and shows as the node `name`: with no errors it says zero,
-    and is absent where nothing is measured.
+    `whole`: an expression for all together, which shows as the node `name`: it is zero without
+    errors, and absent if nothing is measured.
     """
     largest = worst(expr, f"{expr} > 0", most=most)
     return f'{largest} or label_replace({whole}, "node", "{name}", "", "")'
@@ -132,6 +142,15 @@ def stat(
     if unit in _ONE_DECIMAL:
         field["decimals"] = 1
     return _panel("stat", title, description, _targets([Query(expr)]), width, rows, field, {})
+
+
+def count(
+    title: str, description: str, expr: str, color: str = RED, *, width: int = 4, rows: int = 4
+) -> Panel:
+    """How many series an expression yields: zero is green, and one is of that colour."""
+    counted = f"count({expr}) or vector(0)"
+    found = steps((1, color))
+    return stat(title, description, counted, thresholds=found, width=width, rows=rows)
 
 
 def timeseries(
@@ -227,11 +246,11 @@ def distribution(
     unit: str,
     width: int = 12,
 ) -> Panel:
-    """How many of the expression's series lie in each interval of `step`, over time.
+    """The number of the expression's series in each interval of `step`, over time.
 
-    Values beyond `limits` count at them.  Their texts sort as their numbers do (Prometheus sorts
-    series by label), so limits have as many digits as each other.  Intervals without a series
-    count zero, since Grafana would draw the others as neighbours.
+    Values beyond `limits` count at the limits.  Prometheus sorts series by label as text, so all
+    limits need the same number of digits.  Intervals without a series have zero, since Grafana
+    would draw the other intervals as neighbours.
     """
     low, high = limits
     rounded = f"round(clamp({expr}, {low:g}, {high:g}), {step:g})"
@@ -313,7 +332,7 @@ _TITLES = {
     "vbios": "VBIOS",
     "xid": "XID",
 }
-"""What columns of labels are called, where that is not the label with a capital."""
+"""The titles of label columns, if they are not the label with a capital."""
 
 
 def table(
@@ -328,13 +347,13 @@ def table(
     width: int = 24,
     rows: int = 8,
 ) -> Panel:
-    """Rows by the labels that the first column aggregates by, and a column for each query.
+    """A table: rows by the labels that the first column aggregates by, a column for each query.
 
-    `titles` are those of labels on this table alone.  `sort` is a column's title, its largest
-    values first; or several, each with whether that is so.  `order` is a column's title, too, by
-    default that of `sort`, or an expression by labels that all columns have: only the rows where it
-    is the largest are asked for; all if it is empty.  Nodes and jobs lead to their boards, and
-    alerts to their runbooks, for which the board needs the variable `runbooks`.
+    `titles`: titles of labels for this table only.  `sort`: the title of a column, the largest
+    values first; or several titles, each with whether the largest come first.  `order`: the title
+    of a column, by default that of `sort`, or an expression by labels that all columns have: only
+    the rows with the largest values are queried; all if it is empty.  Nodes and jobs link to their
+    boards, and alerts to their runbooks, for which the board needs the variable `runbooks`.
     """
     keys = {
         label: titles.get(label) or _TITLES.get(label, label.capitalize())
@@ -401,7 +420,7 @@ def _largest(columns: Sequence[Column], order: str) -> list[str]:
 
 
 def _links(targets: Sequence[Target]) -> list[dict[str, str]]:
-    """To the boards of the node and the job that the names of a panel's lines tell."""
+    """Links to the boards of the nodes and jobs in the names of a panel's lines."""
     legends = "".join(target.legendFormat for target in targets)
     named = [label for label in _BOARD_OF if f"{{{{{label}}}}}" in legends]
     return [_link(label, f"__field.labels.{label}") for label in named]
@@ -436,7 +455,7 @@ def _panel(
 
 
 def _named(queries: Queries, legend: str) -> list[Query]:
-    """Queries whose series all have a name: unless it is given, that of their labels."""
+    """The queries with names for their series: the given ones, else those of the labels."""
     several = [Query(queries, legend)] if isinstance(queries, str) else queries
     return [
         Query(

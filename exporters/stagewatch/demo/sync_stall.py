@@ -27,7 +27,7 @@ EXPECTED = "JobStalled"
 
 
 class DemoCluster(Stack):
-    """Everything that the demo starts; leaving the context ends and removes it all."""
+    """All processes and files of the demo; leaving the context ends and removes them."""
 
     def __init__(self, *, cache: Path) -> None:
         super().__init__(cache=cache, nodes=NODES)

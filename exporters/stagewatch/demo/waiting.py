@@ -1,4 +1,4 @@
-"""Waits for something that a daemon will do some time."""
+"""Waits until a condition is true."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TookTooLong(StagewatchError):
 def wait_for(condition: Condition[T], what: str, limit: float = 60.0, pause: float = 0.25) -> T:
     """The condition's first true value.  Raises `TookTooLong` after `limit` seconds.
 
-    It is looked at again after a fiftieth of the seconds waited so far or four times what a look
-    takes, 0.02 at least and `pause` at most, since looking itself keeps a small machine busy.
+    The next check is after a fiftieth of the seconds waited so far or four times the duration of a
+    check, at least 0.02 s and at most `pause`, since checks keep a small machine busy.
     """
     began = looked = time.monotonic()
     while not (value := condition()):

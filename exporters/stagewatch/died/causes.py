@@ -1,8 +1,8 @@
-"""Why a job died: the first of what befell its processes that does not follow from another.
+"""Why a job died: the first failure of its processes that does not follow from another one.
 
-A process that dies takes its peers along: their collectives fail with the connection to it, or wait
-until they time out, and the launcher ends whoever is left.  Such an echo may be recorded before the
-death itself, since the kernel closes connections first.
+A dying process takes its peers along: their collectives fail with the connection to it, or wait
+until they time out, and the launcher ends the rest.  Such an echo may be recorded before the death
+itself, since the kernel closes connections first.
 """
 
 from __future__ import annotations
@@ -15,49 +15,37 @@ from math import inf
 ECHO_SECONDS = 10.0
 """How much earlier than its cause an echo may be recorded."""
 DEATH_SECONDS = 1.0
-"""How much earlier than the death that it follows from an exception may be recorded."""
+"""How much earlier than a death an exception that follows from it may be recorded."""
 
 
 class Death(Enum):
     """What a job dies of; the value is for programs, `words` are for people."""
 
-    GPU_MEMORY = "gpu_memory"
-    HOST_MEMORY = "host_memory"
-    COLLECTIVE_TIMEOUT = "collective_timeout"
-    GPU = "gpu"
-    NETWORK = "network"
-    STORAGE = "storage"
-    PREEMPTION = "preemption"
-    TIME_LIMIT = "time_limit"
-    NODE = "node"
-    CODE = "code"
-    USER = "user"
-    UNKNOWN = "unknown"
+    GPU_MEMORY = "gpu_memory", "out of GPU memory"
+    HOST_MEMORY = "host_memory", "out of host memory"
+    COLLECTIVE_TIMEOUT = "collective_timeout", "a collective timed out"
+    GPU = "gpu", "a GPU or its driver failed"
+    NETWORK = "network", "the network, or a peer, was lost"
+    STORAGE = "storage", "storage failed"
+    PREEMPTION = "preemption", "preempted, or asked to end"
+    TIME_LIMIT = "time_limit", "the time limit was reached"
+    NODE = "node", "a node failed"
+    CODE = "code", "the program failed"
+    USER = "user", "ended by its user, or by wrong input"
+    UNKNOWN = "unknown", "no evidence says why"
 
-    @property
-    def words(self) -> str:
-        """For a sentence that begins with it."""
-        return _WORDS[self]
+    def __new__(cls, value: str, words: str) -> Death:
+        """`words` are for a sentence that begins with them."""
+        one = object.__new__(cls)
+        one._value_ = value
+        one.words = words
+        return one
 
-
-_WORDS = {
-    Death.GPU_MEMORY: "out of GPU memory",
-    Death.HOST_MEMORY: "out of host memory",
-    Death.COLLECTIVE_TIMEOUT: "a collective timed out",
-    Death.GPU: "a GPU or its driver failed",
-    Death.NETWORK: "the network, or a peer, was lost",
-    Death.STORAGE: "storage failed",
-    Death.PREEMPTION: "preempted, or asked to end",
-    Death.TIME_LIMIT: "the time limit was reached",
-    Death.NODE: "a node failed",
-    Death.CODE: "the program failed",
-    Death.USER: "ended by its user, or by what it was given",
-    Death.UNKNOWN: "nothing says why",
-}
+    words: str
 
 
 class Kind(IntEnum):
-    """What a cause is, the likeliest first."""
+    """Kinds of causes, the likeliest first."""
 
     OWN = 0
     """An exception, the death of a rank, or what the kernel or Slurm did to it."""
@@ -81,24 +69,24 @@ class Cause:
 
     kind: Kind
     time: float
-    """Unix time, seconds; of a log without times, what puts its lines in order."""
+    """Unix time, seconds; for a log without times, a number that orders its lines."""
     whom: str
     what: str
     death: Death = Death.CODE
     sure: bool = True
-    """Whether it proves the class, and does not only make it likely."""
+    """Whether it proves the class of death; else it only suggests it."""
     rank: int | None = None
     node: str = ""
     place: str = ""
-    """Where it stands: `train.log:123`."""
+    """The place in a log: `train.log:123`."""
     killed: bool = False
     """Whether a fatal signal ended the process."""
     ended: float = inf
-    """When the process of an exception ended, Unix time; infinite if nobody saw that."""
+    """When the process of an exception ended, Unix time; infinite if unknown."""
 
 
 def first(causes: Iterable[Cause]) -> Cause | None:
-    """The one that the others follow from."""
+    """The cause from which the others follow."""
     by_kind: dict[Kind, Cause] = {}
     ordered = sorted(causes, key=lambda one: (one.time, one.kind))
     for cause in ordered:
@@ -110,7 +98,7 @@ def first(causes: Iterable[Cause]) -> Cause | None:
         and (echo is None or own.time <= echo.time + ECHO_SECONDS)
         and (waited is None or own.time <= waited.time)
     ):
-        return own if own.sure else _told(own, ordered)
+        return own if own.sure else _with_sure_class(own, ordered)
     follows = [one.time for one in (echo, waited) if one is not None]
     left = by_kind.get(Kind.LEFT)
     if left is not None and (not follows or left.time > min(follows)):
@@ -120,8 +108,10 @@ def first(causes: Iterable[Cause]) -> Cause | None:
 
 
 def _own(ordered: Iterable[Cause]) -> Cause | None:
-    """The first cause of its own: a death by a signal rather than the exception of a process that
-    outlived it, whatever that says, if both came within a second."""
+    """The first cause of kind `OWN`.
+
+    A death by a signal precedes the exception of a process that outlived it, if both came within a
+    second."""
     causes = [one for one in ordered if one.kind is Kind.OWN]
     for one in causes:
         if one.killed and one.time <= min(causes[0].time + DEATH_SECONDS, causes[0].ended):
@@ -129,8 +119,8 @@ def _own(ordered: Iterable[Cause]) -> Cause | None:
     return causes[0] if causes else None
 
 
-def _told(likely: Cause, ordered: Iterable[Cause]) -> Cause:
-    """A likely cause, with the class of the kernel or Slurm if they are sure of one."""
+def _with_sure_class(likely: Cause, ordered: Iterable[Cause]) -> Cause:
+    """A likely cause, with the class that the kernel or Slurm is sure of, if any."""
     for other in ordered:
         if other.kind is Kind.OWN and other.sure and other.death not in (Death.CODE, Death.USER):
             told = replace(likely, death=other.death, sure=True)

@@ -55,12 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     logs = [read(file) for file in arguments.file]
     record = judged(logs, _accounting(arguments.job) if arguments.job else [])
     record = {"job": arguments.job, **record}
-    print(json.dumps(record, indent=2) if arguments.json else "\n".join(_told(record)))
+    print(json.dumps(record, indent=2) if arguments.json else "\n".join(_text(record)))
     return 3 if record["class"] == Death.UNKNOWN.value else 0
 
 
 def judged(logs: Sequence[Log], others: Sequence[Cause] = ()) -> dict[str, object]:
-    """The record of a death, out of what logs say and what others know of the job's end."""
+    """The record of a death, from logs and from other causes."""
     causes = [*together(logs), *others]
     cause = first(causes)
     skipped = sum(log.skipped for log in logs)
@@ -101,8 +101,8 @@ def _as_json(cause: Cause) -> dict[str, object]:
     }
 
 
-def _told(record: dict[str, object]) -> list[str]:
-    """The record for people."""
+def _text(record: dict[str, object]) -> list[str]:
+    """The record as text."""
     if "line" not in record:
         lines = [str(record["words"])]
     else:
@@ -131,7 +131,7 @@ def _numbers(ranks: object) -> str:
 
 
 def _accounting(job: str) -> list[Cause]:
-    """How Slurm says that the job has ended.  Raises `StagewatchError`."""
+    """The end of the job by Slurm's accounting.  Raises `StagewatchError`."""
     if not re.fullmatch(r"\d{1,10}(_\d{1,10})?", job):
         raise ConfigError(f"--job {job!r}: must be a number, or of an array one as 540_3")
     command = ("sacct", *accounting.job_arguments(SACCT_DAYS * 86400), f"--jobs={job}")
@@ -143,7 +143,7 @@ def _accounting(job: str) -> list[Cause]:
 
 
 def of_accounting(state: str, exit_code: int, end: float | None = None) -> Cause:
-    """The cause that a job's last state is."""
+    """The cause by the last state of a job."""
     text = f"{state} by Slurm, exit code {exit_code}"
     means = of_line(text)
     kind = Kind.STATUS if means is None or state == "FAILED" else means.kind

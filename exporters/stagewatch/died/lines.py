@@ -1,4 +1,4 @@
-"""What a line of a log means: which death it speaks of, and whether as its cause or its echo.
+"""What a line of a log means: the class of death, and whether the line is its cause or an echo.
 
 The wording is that of PyTorch, NCCL, CUDA, Python, Slurm, Ray, shells and the Linux kernel.
 """
@@ -17,13 +17,13 @@ from stagewatch.kernel_log.lines import parse_xid
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a line says."""
+    """The meaning of a line."""
 
     kind: Kind
     death: Death
     sure: bool = True
     plain: bool = False
-    """An exception that has no class of its own: after another it is most often its consequence."""
+    """An exception without a class of its own: after another one, most often a consequence."""
 
 
 _WRAPPERS = re.compile(
@@ -145,15 +145,15 @@ status code likely
     non-zero (?:exit|status)|(?:return code|exit status|status code)\s*=? ?[1-9]\d*\b
     Exited with exit code
 """
-"""Kind, class, and `likely` where that is not sure; below, what such a line says.  The first of
-them counts."""
+"""Kind, class, and `likely` if that is not sure; below, expressions for such lines.  The first
+match counts."""
 
 
 def _rows(table: str) -> Iterator[tuple[re.Pattern[str], Meaning]]:
     for row in re.split(r"\n(?=\S)", table.strip()):
         head, *regexes = row.split("\n")
         kind, death, *likely = head.split()
-        means = Meaning(Kind[kind.upper()], Death(death), not likely)
+        means = Meaning(Kind[kind.upper()], Death[death.upper()], not likely)
         yield re.compile("|".join(map(str.strip, regexes))), means
 
 
@@ -182,7 +182,7 @@ _ANY_EXCEPTION = re.compile(r"(?:[a-zA-Z_]\w*\.)*[A-Za-z_]\w*(?::\s|$)")
 
 @lru_cache(maxsize=1024)
 def of_line(text: str, in_traceback: bool = False) -> Meaning | None:
-    """What a line says, without the prefixes of launchers and clocks; `None`: nothing of a death.
+    """The meaning of a line without prefixes of launchers and clocks; `None` if it is no cause.
 
     `in_traceback`: it is the first line after the frames of a Python traceback.
     """
@@ -193,7 +193,7 @@ def of_line(text: str, in_traceback: bool = False) -> Meaning | None:
 
 
 def of_exception(text: str) -> Meaning:
-    """What an exception says: its type, a colon and its message."""
+    """The meaning of an exception, given as its type, a colon and its message."""
     found = _of_text(text)
     if found is not None and found.kind is not Kind.STATUS:
         return found

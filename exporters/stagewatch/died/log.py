@@ -1,7 +1,7 @@
-"""Reads logs of a job into causes: one file of all ranks, or one of each.
+"""Reads logs of a job into causes: one file of all ranks, or one file for each.
 
-Of a large file the head and the tail are read; memory is bounded whatever stands in it.  A line has
-its rank by the prefix of torchrun, srun, mpirun or Ray, or by the name of its file.
+Of a large file, the head and the tail are read; memory is bounded for any content.  The rank of a
+line follows from the prefix of torchrun, srun, mpirun or Ray, or from the name of the file.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from stagewatch.core.descriptors import regular
 from stagewatch.core.errors import StagewatchError
-from stagewatch.core.regular import regular
 from stagewatch.core.words import printable
 from stagewatch.died.causes import Cause, Death, Kind
 from stagewatch.died.lines import WORDS, Meaning, of_exception, of_line
 from stagewatch.logs.patterns import MAX_LINE
 
 HEAD, TAIL = 8 << 20, 56 << 20
-"""Bytes read of a file from its beginning and before its end."""
+"""The bytes that are read from the beginning of a file and before its end."""
 READ = 1 << 20
 MAX_CAUSES = 2048
-"""Most causes kept of a file; of more, those that the job went on after give way."""
+"""The most causes kept of a file; those that the job survived are dropped first."""
 MAX_LOOKED = 4 << 20
-"""Most characters that are looked at of lines with one of `WORDS`, of head and tail each."""
+"""The most characters of lines with one of `WORDS` that are examined, in head and tail each."""
 MAX_RANKS = 65536
 MESSAGE_LINES = 8
-"""How far below an exception the rest of its message is looked for."""
+"""The rest of an exception's message is searched in so many lines below it."""
 SURVIVED = 3
-"""Marks of progress of the same rank after an error from which on it ended nothing."""
+"""After an error with so many later marks of progress of its rank, the job went on."""
 TOLD = 500
-"""Most characters of a line that are shown."""
+"""The most characters of a line that are shown."""
 
 _FINAL = {Death.TIME_LIMIT, Death.PREEMPTION, Death.NODE}
 """Causes that are reported before they happen."""
@@ -74,13 +74,13 @@ _SEQUENCE = re.compile(r"SeqNum=(\d+)")
 
 @dataclass(slots=True)
 class _Stream:
-    """What one rank has said so far in a file."""
+    """The state of reading the lines of one rank in a file."""
 
     progress: int = 0
     in_traceback: bool = False
     chained: bool = False
     since_plain: int = MESSAGE_LINES
-    """Lines since an exception that had no class of its own."""
+    """Number of lines since an exception without a class of its own."""
     last: _Found | None = None
 
 
@@ -89,10 +89,10 @@ class _Found:
     cause: Cause
     stream: _Stream
     progress: int
-    """Marks of progress of its stream before it."""
+    """Number of marks of progress of its rank before it."""
     plain: bool
     told_below: bool = False
-    """A later line says more about it."""
+    """Whether a later line says more about it."""
 
     @property
     def survived(self) -> bool:
@@ -103,22 +103,22 @@ class _Found:
 
 @dataclass(slots=True)
 class Log:
-    """What a file says of a job's end."""
+    """The content of a file on the end of a job."""
 
     name: str
     causes: list[Cause] = field(default_factory=list)
-    """In this order; the time of one is 0 where its line has none."""
+    """The causes in the order of their lines; a cause has time 0 if its line has no time."""
     skipped: int = 0
-    """Bytes between its head and its tail."""
+    """Number of bytes between head and tail."""
     ranks: set[int] = field(default_factory=set)
     waited: dict[int, int] = field(default_factory=dict)
-    """By each rank whose collective timed out: the last one that it had enqueued, or this one."""
+    """By rank that timed out: the number of its last enqueued collective, else of the late one."""
     root: Cause | None = None
     """The first failure that torchrun has observed."""
 
 
 def read(path: Path, since: int = 0) -> Log:
-    """What a file says from a place on.  Raises `StagewatchError` where it cannot be read."""
+    """The log in a file from a place on.  Raises `StagewatchError` if it cannot be read."""
     try:
         with regular(path) as (descriptor, status):
             return _Reader(path).read(descriptor, since, status.st_size)
@@ -127,7 +127,7 @@ def read(path: Path, since: int = 0) -> Log:
 
 
 def of_lines(name: str, lines: Iterable[str]) -> Log:
-    """What lines say."""
+    """The log in these lines."""
     reader = _Reader(Path(name))
     for number, line in enumerate(lines, 1):
         reader.line(line, f"{reader.log.name}:{number}")
@@ -135,7 +135,7 @@ def of_lines(name: str, lines: Iterable[str]) -> Log:
 
 
 def together(logs: Sequence[Log]) -> list[Cause]:
-    """The causes of all logs, comparable by their times, or where one has none by their order."""
+    """The causes of all logs, in an order by their times; without times, by their lines."""
     causes = [cause for log in logs for cause in log.causes]
     if all(cause.time for cause in causes):
         return causes
@@ -144,7 +144,7 @@ def together(logs: Sequence[Log]) -> list[Cause]:
 
 
 def came_last(logs: Sequence[Log]) -> list[int]:
-    """The ranks that the others have waited for, as far as the logs say."""
+    """The ranks for which the others waited, as far as the logs show."""
     waited: dict[int, int] = {}
     for log in logs:
         waited |= log.waited
@@ -163,7 +163,7 @@ class _Reader:
         self._streams: dict[int | None, _Stream] = {}
         self._found: list[_Found] = []
         self._open: set[int | None] = set()
-        """Ranks whose next lines matter, whatever they say."""
+        """Ranks of which the next lines are examined in any case."""
         self._looked = 0
         self._time = 0.0
         self._summary: dict[str, str] | None = None
@@ -184,7 +184,7 @@ class _Reader:
         return self.end()
 
     def line(self, raw: str, place: str) -> None:
-        """Look at one line."""
+        """Examine one line."""
         if self._looked > MAX_LOOKED:
             return
         lower = raw.lower()
@@ -225,7 +225,7 @@ class _Reader:
                 self._add(means, stream, text, rank, node, place)
 
     def end(self) -> Log:
-        """The log, when its last line has been looked at."""
+        """The log, after the last line."""
         log, found = self.log, [one for one in self._found if not one.told_below]
         standing = [one for one in found if not one.survived]
         if all(one.cause.kind is not Kind.OWN for one in standing):
@@ -282,8 +282,7 @@ class _Reader:
         self._found.append(stream.last)
 
     def _follows(self, means: Meaning, stream: _Stream) -> bool:
-        """Whether an exception follows from the last one of its rank; otherwise it says more about
-        it."""
+        """Whether an exception follows from the last one of its rank."""
         last = stream.last
         if last is None:
             return False
@@ -299,7 +298,7 @@ class _Reader:
             self.log.waited[rank] = max(known, int(told[1][:18]))
 
     def _root(self, name: str, value: str, place: str) -> None:
-        """Take a line of torchrun's summary of the first failure that it has observed."""
+        """Read a line of torchrun's summary of the first failure that it has observed."""
         assert self._summary is not None  # noqa: S101 - by its caller
         self._summary[name] = value
         if name != "exitcode":
@@ -314,7 +313,7 @@ class _Reader:
 
 
 def _lines(descriptor: int, begin: int, end: int) -> Iterator[str]:
-    """The lines of a part of a file, cut at a limit; a carriage return ends one, too."""
+    """The lines of a part of a file, cut at a limit; a carriage return ends a line too."""
     rest = b""
     while begin < end and (chunk := os.pread(descriptor, min(READ, end - begin), begin)):
         begin += len(chunk)
@@ -325,7 +324,7 @@ def _lines(descriptor: int, begin: int, end: int) -> Iterator[str]:
 
 
 def _unix(date: str, clock: str, fraction: str | None, zone: str | None) -> float:
-    """Unix time; 0 where this is none."""
+    """The Unix time of these texts; 0 if they are no time."""
     try:
         zoned = (zone or "+00:00").replace("Z", "+00:00")
         told = datetime.fromisoformat(f"{date.replace('/', '-')}T{clock}")

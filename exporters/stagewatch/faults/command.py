@@ -216,8 +216,8 @@ def _seconds(text: str) -> float:
 
 
 def _clear(directory: Path, journal: Journal, id: str | None) -> None:
-    """Close one marker, or all without an id.  If its fault was injected here, undo it, which also
-    closes the marker."""
+    """Close one marker; without an id, all of them.  If the fault was injected here, undo it, which
+    also closes the marker."""
     undone = []
     for entry in journal.ids():
         if id in (None, entry):

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import SourceError
 from stagewatch.core.files import write_atomically
 from stagewatch.core.state_file import BROKEN, parse
@@ -147,13 +148,11 @@ class Journal:
             return
         except OSError as error:
             raise SourceError(f"{self.path(id)}: {error.strerror}") from error
-        try:
+        with closing(file):
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                 raise SourceError(f"{self.path(id)} is not a file of yours")
             yield file
-        finally:
-            os.close(file)
 
     def _parse(self, id: str, raw: bytes) -> Entry:
         try:

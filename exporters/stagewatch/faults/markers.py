@@ -21,15 +21,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from stagewatch.core.config import moment
+from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import ConfigError, NoData, SourceError, StagewatchError
 from stagewatch.core.files import write_atomically
 from stagewatch.core.words import printable
 from stagewatch.host.mounts import mount_id, pin, reopen
 
 MAX_MARKERS = 256
-"""Told of at once; open ones come before closed ones, and late ones before early ones."""
+"""The most markers that are shown at once: open ones first, then the latest."""
 MAX_FILES = 4096
-"""Looked at."""
+"""The most files that are read."""
 MAX_BYTES = 16 * 1024
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})\.json")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -140,26 +141,20 @@ def close_marker(directory: Path, marker: Marker, end: float) -> None:
 
 def _read(path: Path) -> bytes:
     """The content, unless a file system is mounted there, which might not answer."""
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        pinned = pin(Path(path.name), dir_fd=directory)
-        try:
-            if mount_id(pinned) != mount_id(directory):
-                raise SourceError(f"{path.name} is a mount")
-            fd = reopen(pinned, os.O_RDONLY | os.O_NONBLOCK)
-        finally:
-            os.close(pinned)
-    finally:
-        os.close(directory)
-    try:
+    with (
+        closing(os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as directory,
+        closing(pin(Path(path.name), dir_fd=directory)) as pinned,
+    ):
+        if mount_id(pinned) != mount_id(directory):
+            raise SourceError(f"{path.name} is a mount")
+        fd = reopen(pinned, os.O_RDONLY | os.O_NONBLOCK)
+    with closing(fd):
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise SourceError(f"{path.name} is not a file")
         raw = os.read(fd, MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             raise SourceError(f"{path.name} is larger than {MAX_BYTES} bytes")
         return raw
-    finally:
-        os.close(fd)
 
 
 def _text(content: dict[str, object], key: str, *, required: bool = False) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import GuardedFiles
@@ -59,13 +60,10 @@ class Identity:
     def send(self, number: signal.Signals) -> None:
         """Signal this process and no other.  Raises `Gone`, or `SourceError` without permission."""
         try:
-            handle = os.pidfd_open(self.pid)
-            try:
+            with closing(os.pidfd_open(self.pid)) as handle:
                 if not self.alive:  # checked while the handle keeps the pid reserved
                     raise ProcessLookupError
                 signal.pidfd_send_signal(handle, number)
-            finally:
-                os.close(handle)
         except ProcessLookupError as error:
             raise Gone(f"process {self.pid} has ended") from error
         except PermissionError as error:

@@ -30,7 +30,7 @@ GRACE_SECONDS = 5.0
 """How long after the fault's time the watchdog leaves the undoing to the injector."""
 _PAUSE_SECONDS = 5.0
 _TRIES = 720
-"""For an hour, since a Slurm controller may be down; then the next command tries."""
+"""Enough tries for an hour, since a Slurm controller may be down; then the next command tries."""
 
 
 def revert(journal: Journal, id: str, say: Say) -> bool:

@@ -22,15 +22,7 @@ from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs, variables
-from stagewatch.slurm.node_jobs import (
-    CgroupJob,
-    PrologJob,
-    SlurmCgroups,
-    numbers,
-    parse_slurm_cgroup,
-    read_prolog,
-    uuids,
-)
+from stagewatch.slurm import node_jobs
 
 JOB_INFO = gauge(
     "gpu_job_info",
@@ -81,12 +73,12 @@ class Job:
         return gpu.uuid in self.uuids or (not gpu.mig and gpu.minor in self.minors)
 
 
-def _as_written(job: PrologJob) -> Job:
+def _as_written(job: node_jobs.PrologJob) -> Job:
     """The job as the prolog recorded it; UUIDs, if any, are its MIG instances."""
     return Job(job.job_id, job.user, set() if job.uuids else set(job.minors), {*job.uuids})
 
 
-def from_cgroup(cgroup: CgroupJob, environs: Environs) -> Job | None:
+def from_cgroup(cgroup: node_jobs.CgroupJob, environs: Environs) -> Job | None:
     """A job by its processes; None if neither they nor the cgroup show its number.
 
     The cgroup is trustworthy, the environment is not: a process that names a different job from its
@@ -102,7 +94,7 @@ def from_cgroup(cgroup: CgroupJob, environs: Environs) -> Job | None:
             continue
         job.job_id = claimed
         job.user = job.user or environ.get("SLURM_JOB_USER", "")
-        devices = uuids(environ.get("CUDA_VISIBLE_DEVICES", ""))
+        devices = node_jobs.uuids(environ.get("CUDA_VISIBLE_DEVICES", ""))
         job.uuids |= devices
         if not devices:
             job.minors |= _numbers(environ, step)
@@ -117,11 +109,11 @@ def _job_id(variables: Mapping[str, str]) -> str:
 
 def _numbers(variables: Mapping[str, str], step: str) -> frozenset[int]:
     if "SLURM_STEP_GPUS" in variables:
-        return numbers(variables["SLURM_STEP_GPUS"])
+        return node_jobs.numbers(variables["SLURM_STEP_GPUS"])
     # srun passes the batch script's environment on to all nodes, so that SLURM_JOB_GPUS holds the
     # GPUs of the first node everywhere.
     if step == "batch" or variables.get("SLURM_JOB_NUM_NODES") == "1":
-        return numbers(variables.get("SLURM_JOB_GPUS", ""))
+        return node_jobs.numbers(variables.get("SLURM_JOB_GPUS", ""))
     return frozenset()
 
 
@@ -143,7 +135,7 @@ class GpuJobsCollector(Collector):
         gpus: GpuDirectory,
         proc: Procfs,
         files: Files,
-        cgroups: SlurmCgroups,
+        cgroups: node_jobs.SlurmCgroups,
         prolog_dir: Path,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -163,7 +155,7 @@ class GpuJobsCollector(Collector):
 
     def collect(self) -> Samples:
         """Raises `NoData` on a node without Slurm or without GPUs."""
-        prolog = read_prolog(self._prolog_dir)
+        prolog = node_jobs.read_prolog(self._prolog_dir)
         cgroups = self._cgroups.jobs()
         if prolog is None and cgroups is None:
             raise NoData("neither a Slurm prolog nor Slurm cgroups on this node")
@@ -204,7 +196,7 @@ class GpuJobsCollector(Collector):
         self._written_down = (self._written_down & jobs.keys()) | set(prolog)
         return set(prolog) | (jobs.keys() - self._written_down)
 
-    def _jobs(self, cgroups: list[CgroupJob]) -> dict[str, Job]:
+    def _jobs(self, cgroups: list[node_jobs.CgroupJob]) -> dict[str, Job]:
         """Jobs by their cgroups; a job's GPUs are cached for a while."""
         if self._clock() - self._looked >= LOOK_AGAIN_SECONDS:
             self._looked = self._clock()
@@ -238,7 +230,7 @@ class GpuJobsCollector(Collector):
     def _job_of(self, pid: int) -> str:
         """The job that a process belongs or belonged to; empty if Slurm did not start it."""
         for path in self._proc.cgroups(pid):
-            cgroup = parse_slurm_cgroup(path)
+            cgroup = node_jobs.parse_slurm_cgroup(path)
             if cgroup is not None and cgroup.job_id:
                 return cgroup.job_id
         return _job_id(self._environs([pid]).get(pid, {}))

@@ -19,11 +19,11 @@ _UNLIMITED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a group uses, and its limit."""
+    """The use of a resource by a group, and its limit."""
 
     used: int
     limit: int | None
-    """`None` for no limit on any level."""
+    """`None` if there is no limit on any level."""
 
 
 _FILES = {
@@ -50,7 +50,7 @@ class Cgroups:
                     self._roots.setdefault((controller, 2), point)
 
     def memory(self, pid: int) -> Usage | None:
-        """Bytes of the group with the least room; `None` where they cannot be read."""
+        """Memory of the group with the least room, in bytes; `None` if it cannot be read."""
         tightest: Usage | None = None
         for directory, version in self._path(pid, "memory"):
             used_file, limit_file = _FILES[version]
@@ -110,7 +110,7 @@ class Cgroups:
 
 
 def oom_kills(file: Path) -> int | None:
-    """How many processes the OOM killer has ended, from an `oom_file`; `None` once that is gone."""
+    """The number of OOM kills in an `oom_file`; `None` once the file is gone."""
     return _value(file, b"oom_kill")
 
 

@@ -3,7 +3,7 @@
 A file that does not answer within a moment keeps no other from being read (`patience`), and is not
 read again before it does.
 
-It may have privileges that the agent has not, so it reads only the files in `FILES`, whoever asks.
+It may have privileges that the agent has not, so it never reads other files than those in `FILES`.
 It reads and writes lines of JSON, uses the standard library only, and ends when its input does.
 """
 
@@ -27,11 +27,11 @@ ANSWER_SECONDS = 3.0
 MAX_BYTES = 1 << 20
 """Bytes read of one file."""
 MAX_KEPT = 1 << 16
-"""The most bytes read of one file: of a process's sockets, some seven thousand."""
+"""The most bytes of one file in an answer: some seven thousand sockets of a process."""
 MAX_TOLD = 8 << 20
-"""Bytes of one answer, which JSON may make six times as many; the rest is left out."""
+"""The most bytes of one answer, which JSON may multiply by six; the rest is left out."""
 MAX_DESCRIPTORS = 65_536
-"""Descriptors looked at of one process."""
+"""The most descriptors of one process that are read."""
 
 Read = tuple[int, str | None]
 """Process, and content with one character per byte: empty for a process that is gone,

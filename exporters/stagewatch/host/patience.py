@@ -27,13 +27,13 @@ from stagewatch.core.errors import SourceError
 T = TypeVar("T")
 
 MOMENT_SECONDS = 0.25
-"""How long an answer may take."""
+"""Timeout of an answer."""
 BATCH_SECONDS = 0.05
-"""How long a thread does one read after another before it answers; well below a moment."""
+"""How long a thread does several reads before it answers; well below `MOMENT_SECONDS`."""
 BEGIN_SECONDS = 5.0
-"""How long a thread may take to begin, on a machine with more to do than it can."""
+"""How long a thread may take to begin on an overloaded machine."""
 MAX_WAITING_PER_USER = 16
-"""Once as many processes of one user do not answer, no other of his is asked."""
+"""Once so many processes of one user do not answer, his other processes are not read."""
 
 
 class Patience:
@@ -44,7 +44,7 @@ class Patience:
         user_of: Callable[[str], int | None],
         tell: Callable[[str], None] = lambda process: None,
     ) -> None:
-        """`tell` is called with the first of those that do not answer."""
+        """`tell` is called with the first process that does not answer."""
         self._user_of = user_of
         self._tell = tell
         self._idle: list[_Asker] = []
@@ -99,14 +99,14 @@ class Patience:
             raise SourceError(f"no thread can be started to read /proc: {error}") from error
 
     def _take(self, asker: _Asker) -> Any:
-        """Its results; after this, others may use it."""
+        """The results of a thread, which is free for others then."""
         try:
             return asker.answer()
         finally:
             self._idle.append(asker)
 
     def _leave(self, asker: _Asker, process: str) -> None:
-        """Let it wait for this process."""
+        """Leave a thread to wait for this process."""
         if not self._waiting:
             self._tell(process)
         self._waiting = {**self._waiting, asker: (process, self._user_of(process))}
@@ -122,7 +122,7 @@ class Patience:
 
 
 _here = threading.local()
-"""In a thread that asks: `process`, whose files it reads."""
+"""In a reading thread: `process`, whose files it reads."""
 
 
 def _answer(process: str, read: Callable[[], T]) -> T:
@@ -147,7 +147,7 @@ class _Batch(Generic[T]):
         self._is_left_alone = is_left_alone
         self._until = time.monotonic() + BATCH_SECONDS
         self.process = ""
-        """The one that is being read."""
+        """The process that is being read."""
 
     def __call__(self) -> None:
         while self._left and (not self.process or time.monotonic() < self._until):
@@ -169,7 +169,7 @@ class _Asker:
         self._deciding = threading.Lock()
         self._given_up = False
         self.waits = True
-        """Whether one that was given up still waits for its answer."""
+        """Whether the caller has given up on the read that still waits."""
         self._asked.acquire()
         self._answered.acquire()
         # Thread.start waits for ever if the thread dies in its first lines, for lack of memory.

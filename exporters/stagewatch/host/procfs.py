@@ -20,6 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
+from stagewatch.core.descriptors import read_up_to
 from stagewatch.core.errors import SourceError
 from stagewatch.core.shortage import is_shortage
 from stagewatch.host.guarded import Files
@@ -34,9 +35,9 @@ PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 _EXIT_CODE = 49
-"""Its place in `/proc/<pid>/stat` behind the command; see proc_pid_stat(5)."""
+"""The index of the exit code in `/proc/<pid>/stat` behind the command; see proc_pid_stat(5)."""
 MAX_TASKS = 512
-"""Threads of a process among which one is looked for."""
+"""The most threads of a process that are searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ class ProcessStat:
     start_ticks: int
     resident_bytes: int
     page_faults: int = 0
-    """Minor and major ones."""
+    """Minor and major page faults."""
     major_page_faults: int = 0
-    """Those that waited for a disk: pages that were swapped out, or of a file."""
+    """Page faults that waited for a disk: for swapped-out pages, or pages of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Procfs:
         return _stat(self.read_patiently(pid, "stat" if task is None else f"task/{task}/stat"))
 
     def stats(self, pids: Iterable[int]) -> dict[int, ProcessStat]:
-        """Those of the processes that answer."""
+        """The `stat` of the processes that answer."""
         raws = self._read_many(pids, lambda pid: read_bytes(f"{self._root}/{pid}/stat"))
         stats = {pid: _stat(raw) for pid, raw in raws.items()}
         return {pid: stat for pid, stat in stats.items() if stat is not None}
@@ -107,7 +108,7 @@ class Procfs:
         return pid in self.running({pid: start_ticks})
 
     def running(self, began: Mapping[int, int]) -> set[int]:
-        """Those of the processes that run, see `is_running`; given with the times they began."""
+        """Those of these processes that run, see `is_running`; `began`: when they began, by pid."""
         stats = self.stats(began)
         alive = {
             pid
@@ -153,8 +154,8 @@ class Procfs:
         return None
 
     def exit_status(self, pid: int) -> int | None:
-        """How a zombie ended, as in `os.waitpid`; `None` for other processes, and for those of
-        other users."""
+        """The wait status of a zombie, as in `os.waitpid`; `None` for other processes, and for
+        those of other users."""
         fields = (read_bytes(f"{self._root}/{pid}/stat") or b"").rpartition(b")")[2].split()
         if len(fields) <= _EXIT_CODE or fields[0] not in (b"Z", b"X"):
             return None
@@ -204,7 +205,7 @@ class Procfs:
         return self.patiently(pid, lambda: os.stat(path).st_ino)  # noqa: PTH116 - followed on purpose
 
     def network_namespaces(self, pids: Iterable[int]) -> dict[int, int]:
-        """The same for many processes; without those that are hidden."""
+        """The network namespaces of many processes, without hidden ones."""
         return self._read_many(pids, lambda pid: os.stat(f"{self._root}/{pid}/ns/net").st_ino)  # noqa: PTH116
 
     def each(self, reads: Sequence[tuple[int, Callable[[], T]]]) -> list[T | None]:
@@ -337,11 +338,7 @@ def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
             raise SourceError(f"no file can be opened: {error.strerror}") from error
         return None
     try:
-        parts = []
-        while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 16))):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
+        return read_up_to(descriptor, limit)
     except OSError:
         return None
     finally:

@@ -1,7 +1,7 @@
 """Takes the stacks of a job's ranks on this node once they seem to hang, and keeps an incident.
 
-The judgement is that of `stagewatch inspect`.  Where the culprit is on another node, all ranks here
-wait for it: their stacks are what it differs from.
+It judges as `stagewatch inspect` does.  If the culprit is on another node, all ranks here wait for
+it, and their stacks show what the culprit does not do.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from stagewatch.incidents.files import (
     DIRECTORY,
     Incident,
     IncidentDirectory,
-    Witness,
+    RankEvidence,
     with_evidence,
 )
 from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
-from stagewatch.incidents.libraries import Asked, Libraries, RayTold, Told
+from stagewatch.incidents.libraries import Answers, FirstAnswers, Libraries, RayWaits
 from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer, shown_by
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import DEFAULT, MIN_SECONDS
-from stagewatch.judgement.paging import in_one_look
+from stagewatch.judgement.paging import marked_early
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
-from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, by_others, standing
+from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, by_others, unmoved
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.servers import Gone, Repeated, Servers
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
@@ -53,33 +53,34 @@ from stagewatch.ranks.waits.look import Waits
 log = logging.getLogger(__name__)
 
 APART_SECONDS = 3.0
-"""Between the two looks at a rank's stack."""
+"""Time between the two looks at a rank's stack."""
 PAUSES_SECONDS = (10.0, 20.0, 40.0, 80.0)
 """Seconds between two looks at the stacks of a job that stands still: the place where a rank was
 most of the time says more than the place where it was once."""
 ANEW_SECONDS = 600.0
-"""Before the stacks of a job that hangs again are taken anew."""
+"""Least time before the stacks of a job that hangs again are taken anew."""
 MAX_JOBS = 8
-"""Jobs whose stacks are shown: those that were looked at first, so that no verdict is taken back
-because another job hangs."""
+"""The most jobs whose stacks are shown: the first ones, so that a further hang takes no verdict
+back."""
 MAX_RANKS = 64
-"""Ranks of a job whose stacks are taken."""
+"""The most ranks of a job whose stacks are taken."""
 MAX_LOOKS = 1024
 """Looks at ranks within `ANEW_SECONDS`, the latter half of them at jobs that were not looked at
 before: some 0.03 s of CPU time each."""
 MAX_FRAMES = 10_000
-"""Frames kept of the ranks of a job, from which on it is not looked at again."""
+"""The most frames kept of a job; beyond that it is not looked at again."""
 QUIET_SECONDS = MIN_SECONDS / 2
-"""Ranks of a job are observed once one of them has made no progress for so long."""
+"""The ranks of a job are observed once one of them has made no progress for so long."""
 TIDY_SECONDS = 60.0
-"""Between looks for what killed ranks have left of NCCL."""
+"""Time between two searches for NCCL files that killed ranks have left."""
 
 GROUP = gauge(
     "rl_rank_stack_group",
-    "Which line of the user's own code, and which functions called from there, a rank was in when "
-    "its job began to hang; equal groups are equal places, on all nodes. 1 if every look saw it in "
-    "these functions, and half of them at this line: two looks 3 s apart, more while it hangs; "
-    "0 if it moved, and the group is of where at least half of them saw it, else of what stayed.",
+    "Place in the code at which a rank was when its job began to hang: the line of the user's own "
+    "code, and the functions called from there. Equal groups are equal places, on all nodes. 1 if "
+    "all looks saw the rank in these functions, and half of them at this line (two looks 3 s "
+    "apart, more while it hangs). 0 if it moved: then the group is the place where at least half "
+    "of the looks saw it, else the part of the stack that stayed.",
     (*RANK_LABELS, "group"),
 )
 FRAME = gauge(
@@ -111,8 +112,9 @@ NCCL = gauge(
 )
 TRANSFER = gauge(
     "rl_rank_nccl_wait_info",
-    "1 for what the NCCL proxy of such a rank waits for: to `receive` from a peer, for its "
-    "`credit` to send, or for the `network` to take what is sent; a peer is a member's number.",
+    "1 for everything that the NCCL proxy of a rank waits for, once its job seems to hang: to "
+    "`receive` from a peer, for the peer's `credit` to send, or for the `network` to take the "
+    "bytes; a peer is a member's number.",
     (*RANK_LABELS, "communicator", "waits", "peer", "network"),
 )
 CONNECTION = gauge(
@@ -141,20 +143,20 @@ class _Watched:
 
     job_id: str
     ranks: Sequence[Rank]
-    asked: Asked
+    asked: FirstAnswers
     due: float
     """When the next look is, on the monotonic clock."""
     looks: dict[int, list[Take]] = field(default_factory=dict)
-    """By process, the latest last; of those before it only the thread that trains."""
+    """The looks by process, the latest last; earlier ones have only the training thread."""
     nccl: ByProcess = field(default_factory=dict)
-    """What communicators had open at the first of two looks."""
+    """The communicators by process at the first of two looks."""
     incident: Incident | None = None
-    """The state that was kept, once it was looked at twice."""
+    """The incident, once there were two looks."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
-    """Those that are left."""
+    """The remaining pauses."""
 
     def add(self, takes: Mapping[int, Take]) -> None:
-        """Take in a look; a rank that cannot be seen any more stays where it was."""
+        """Add a look; a rank whose stack cannot be read any more keeps its earlier looks."""
         for pid, take in takes.items():
             looks = self.looks.setdefault(pid, [])
             if take.threads or self.incident is None:
@@ -162,12 +164,12 @@ class _Watched:
                 looks.append(take)
 
     def stack(self, rank: Rank) -> Stack:
-        """Where a rank was in at least half of the looks."""
+        """The stack that a rank had in at least half of the looks."""
         looks = self.looks.get(rank.pid, [Take(problem=NO_PROCESS)])
         return with_call(stack(*looks), looks)
 
     def pause(self) -> float | None:
-        """Seconds until it should be looked at again; `None` if it need not."""
+        """Seconds until the next look at the job; `None` if there is none."""
         frames = sum(
             len(look.threads[0][1])
             for looks in self.looks.values()
@@ -183,12 +185,12 @@ class _Question:
 
     job_id: str
     ranks: Sequence[Rank]
-    ray: RayTold | None = None
-    """The answer of Ray."""
+    ray: RayWaits | None = None
+    """Ray's answer: whom the processes of its tasks wait for."""
     gone: Mapping[RankKey, Gone] = field(default_factory=dict)
-    """The servers that its ranks called and that have ended."""
+    """The ended servers that its ranks called."""
     servers: Mapping[RankKey, Repeated] = field(default_factory=dict)
-    """Those that its ranks ask again and again."""
+    """The servers that its ranks ask again and again."""
 
 
 class IncidentsCollector(Collector):
@@ -211,7 +213,8 @@ class IncidentsCollector(Collector):
         device: Callable[[str], str] = lambda uuid: "",
         still: Callable[[RankKey], float | None] = lambda key: None,
     ) -> None:
-        """`device` says what a GPU does, by its UUID; `still` how long a rank has moved nothing."""
+        """`device`: what a GPU does, by its UUID; `still`: how many seconds a rank has stood
+        still."""
         self._ranks = ranks
         self._proc = proc
         self._waits = waits or Waits()
@@ -229,15 +232,15 @@ class IncidentsCollector(Collector):
         self._nccl = nccl
         self._tidied = time.monotonic()
         self._begun: _Watched | None = None
-        """Between two looks that belong together."""
+        """The jobs between the two looks of a pair."""
         self._watched: dict[str, _Watched] = {}
-        """Jobs that will be looked at again, if they still hang."""
+        """The jobs with an incident, which will be looked at again if they still hang."""
         self._latest = directory.load()
         self._taken = {
             job_id: (incident.time, 2 * len(incident.ranks))
             for job_id, incident in self._latest.items()
         }
-        """When each job was first looked at, and how many looks at ranks that has taken since."""
+        """By job, the time of the first look and the number of looks at ranks since."""
         if not taker.installed:
             log.warning("incidents will have no stacks: %s", MISSING)
 
@@ -276,7 +279,7 @@ class IncidentsCollector(Collector):
         facts = list(chain.from_iterable(by_job.values()))
         verdicts = [verdict for verdict in verdicts if verdict.job_id not in known]
         verdicts += judge([fact for fact in (*facts, *left) if fact.job_id in known])
-        verdicts = in_one_look(verdicts, shown_by(ranks))
+        verdicts = marked_early(verdicts, shown_by(ranks))
         verdicts.sort(key=lambda verdict: verdict.job_id)
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
@@ -284,10 +287,10 @@ class IncidentsCollector(Collector):
         for job_id in sorted(suspected, key=lambda job: (job not in stalled, self._looked_at(job))):
             mine = by_job[job_id]
             incident = self._latest.get(job_id)
-            if incident is not None and (standing := incident.standing(mine, now)):
+            if incident is not None and (still := incident.unmoved(mine, now)):
                 hanging.append(job_id)
                 if len(hanging) <= MAX_JOBS:
-                    _show(out, incident, standing, self._machine)
+                    _show(out, incident, still, self._machine)
             if incident is None or not incident.current(mine, now):
                 self._begin([rank for rank in ranks if rank.job_id == job_id], mine, now)
         self._watched = {job: self._watched[job] for job in hanging if job in self._watched}
@@ -297,13 +300,13 @@ class IncidentsCollector(Collector):
         return out
 
     def _tidy(self) -> None:
-        """Remove what killed ranks have left of NCCL, now and then."""
+        """Remove NCCL files of killed ranks, now and then."""
         if self._nccl is not None and time.monotonic() - self._tidied > TIDY_SECONDS:
             self._tidied = time.monotonic()
             self._nccl.tidy()
 
     def _communicators(self, ranks: Iterable[Rank]) -> ByProcess:
-        """What these have open in NCCL, where they run its plugin."""
+        """The communicators of these ranks, as far as they run the profiler plugin."""
         return self._nccl.read({rank.pid for rank in ranks if rank.pid}) if self._nccl else {}
 
     def close(self) -> None:
@@ -312,8 +315,8 @@ class IncidentsCollector(Collector):
         self._libraries.close()
 
     def _quiet(self, ranks: Sequence[Rank]) -> list[Rank]:
-        """The ranks of jobs in which one makes no progress, or in which none that keeps no record
-        has moved for long."""
+        """The ranks of jobs in which a rank makes no progress, or in which ranks without a record
+        have long stood still."""
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         quiet = {
             rank.job_id
@@ -332,7 +335,7 @@ class IncidentsCollector(Collector):
         return [rank for rank in ranks if rank.job_id in quiet]
 
     def _looked_at(self, job_id: str) -> tuple[float, str]:
-        """When the job's incident began; those without one come last."""
+        """A sort key: when the job's incident began; jobs without one come last."""
         incident = self._latest.get(job_id)
         return incident.time if incident else math.inf, job_id
 
@@ -354,7 +357,7 @@ class IncidentsCollector(Collector):
         self._begun.nccl = self._communicators(live)
 
     def _look_again(self, facts: Sequence[RankFacts], now: float) -> None:
-        """Look once more at the job whose turn it is."""
+        """Look again at the job whose turn it is."""
         watched = min(self._watched.values(), key=lambda one: one.due, default=None)
         if self._begun is not None or watched is None or watched.due > time.monotonic():
             return
@@ -369,7 +372,7 @@ class IncidentsCollector(Collector):
             self._begun = self._watched.pop(watched.job_id)
 
     def _room(self, now: float, limit: int) -> int:
-        """How many looks at ranks are left."""
+        """The remaining number of looks at ranks."""
         self._taken = {
             job: taken for job, taken in self._taken.items() if 0 <= now - taken[0] < ANEW_SECONDS
         }
@@ -380,15 +383,15 @@ class IncidentsCollector(Collector):
     ) -> None:
         watched.add(self._taker.take(watched.ranks))
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
-        nccl = standing(watched.nccl, self._communicators(watched.ranks))
+        nccl = unmoved(watched.nccl, self._communicators(watched.ranks))
         before = self._latest[watched.job_id] if watched.incident else None
-        told = Told() if before else self._libraries.read(watched.asked)
+        told = Answers() if before else self._libraries.read(watched.asked)
         calls = {one.pid: by_others(one.nccl) for one in before.ranks} if before else told.calls
         seen = [
             replace(
                 fact,
                 stack=stacks[key],
-                kernel_waits=before.witness(fact).waits_here if before else (),
+                kernel_waits=before.evidence_of(fact).waits_here if before else (),
                 nccl=(*nccl.get(fact.pid, ()), *calls.get(fact.pid, ())),
             )
             for fact in facts
@@ -398,7 +401,9 @@ class IncidentsCollector(Collector):
         sentences = tuple(printable(sentence(verdict), 1000) for verdict in told_of)
         if before is None:
             witnesses = tuple(
-                Witness(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact), nccl=fact.nccl)
+                RankEvidence(
+                    fact.role, fact.rank, fact.pid, fact.stack, as_json(fact), nccl=fact.nccl
+                )
                 for fact in seen
             )
             libraries = tuple(told.lines)
@@ -426,9 +431,9 @@ class IncidentsCollector(Collector):
         job_id: str,
         ranks: Sequence[Rank],
         facts: Sequence[RankFacts],
-        ray: RayTold | None = None,
+        ray: RayWaits | None = None,
     ) -> None:
-        """Begin to look at what ranks wait for; for collectives their programs say it."""
+        """Begin to ask the kernel what ranks wait for outside of collectives."""
         if self._asked is None:
             self._waits.ask(
                 [rank.pid for rank in ranks if rank.pid],
@@ -441,7 +446,7 @@ class IncidentsCollector(Collector):
             )
 
     def _servers_gone(self, facts: Iterable[RankFacts]) -> dict[RankKey, Gone]:
-        """Those of ranks that are overdue."""
+        """The ended servers that overdue ranks called, by rank."""
         return {
             (fact.job_id, fact.role, str(fact.rank)): self._servers.gone(
                 fact.pid, fact.progress_age_seconds or 0.0, fact.late_seconds
@@ -451,7 +456,7 @@ class IncidentsCollector(Collector):
         }
 
     def _servers_asked(self, facts: Iterable[RankFacts]) -> dict[RankKey, Repeated]:
-        """Those that ranks ask again and again."""
+        """The servers that ranks ask again and again, by rank."""
         if self._servers is None:
             return {}
         ranks = {fact.pid: fact for fact in facts if fact.pid}
@@ -463,7 +468,7 @@ class IncidentsCollector(Collector):
         return {(fact.job_id, fact.role, str(fact.rank)): asked[pid] for pid, fact in ranks.items()}
 
     def _note_waits(self, suspected: Collection[str]) -> None:
-        """Add the kernel's answer to an incident. If it shows nothing now for a rank that has not
+        """Add the kernel's answer to the incident.  If it shows nothing for a rank that has not
         moved, the earlier answer still holds."""
         asked = self._asked
         if asked is None or self._begun is not None or (waiting := self._waits.answer()) is None:
@@ -494,13 +499,13 @@ class IncidentsCollector(Collector):
 
 
 def _latest(before: tuple[KernelWait, ...], now: tuple[KernelWait, ...]) -> tuple[KernelWait, ...]:
-    """What the kernel shows now, or did before if it shows nothing now: nobody has moved."""
+    """The waits that the kernel shows now; if it shows none, the earlier ones."""
     return now if now and (NOTHING not in now or not before) else before
 
 
 def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts], machine: str) -> None:
     for rank in ranks:
-        seen = incident.witness(rank)
+        seen = incident.evidence_of(rank)
         found = seen.stack
         key = rank.job_id, rank.role, rank.rank
         if found.group:

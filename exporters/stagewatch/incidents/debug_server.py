@@ -14,19 +14,19 @@ from typing import Any
 from stagewatch.incidents.talk import http, listeners
 
 DEADLINE_SECONDS = 1.0
-"""For one question."""
+"""Time for one question."""
 MAX_SOCKETS = 4
-"""Tried of a process."""
+"""The most sockets of a process that are tried."""
 HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
-"""The flight recorder of NCCL, and that of whatever else, such as gloo.  A PyTorch built for GPUs
-has both; NCCL's is empty in a job that does not use NCCL."""
+"""The flight recorders of NCCL and of other backends, such as gloo.  A PyTorch built for GPUs has
+both; that of NCCL is empty in a job without NCCL."""
 
 
 def find(target: Mapping[str, Any]) -> str:
-    """Where to ask for the flight recorder of a process; empty if it runs no server.
+    """The address of a process's debug server; empty if it runs none.
 
-    What listens on all addresses of version 6 is asked what it has, but for the store that ranks
-    meet in.
+    It asks every socket of the process that listens on all IPv6 addresses, except for the store in
+    which ranks meet.
     """
     mine = set(target["sockets"]) if target["reachable"] else set()
     meeting = target["environ"].get("MASTER_PORT")
@@ -44,8 +44,9 @@ def find(target: Mapping[str, Any]) -> str:
 
 
 def load(where: str) -> Any:
-    """What the first flight recorder with any entry holds.  Raises `OSError`, and anything where it
-    is damaged."""
+    """The content of the first flight recorder with an entry.
+
+    Raises `OSError`, and any exception for damaged content."""
     port, _, handlers = where.partition("/")
     dump: Any = {}
     for handler in handlers.split():

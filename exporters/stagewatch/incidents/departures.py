@@ -1,8 +1,8 @@
 """Remembers which ranks of a job were on this node and have left.
 
-Nothing else on the node remembers them: a rank that ends in good order takes its record with it.
-The agent keeps what it has seen in a file beside the incidents, for `stagewatch inspect` and for
-its own next start.  For a cluster the judge asks Prometheus who was scraped lately.
+A rank that ends in good order removes its record, so nothing else on the node remembers it.  The
+agent keeps the departures in a file beside the incidents, for `stagewatch inspect` and for its own
+next start.  For a cluster, the judge asks Prometheus which ranks were scraped lately.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 NAME = "departures.json"
 VERSION = 1
 MAX_PER_USER = 256
-"""So that one user's ranks cannot crowd out another's; as many as may keep a record at a time."""
+"""The most departures of one user, as many as his records; so users do not crowd out others."""
 MAX_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A rank that lived on this node and does not any more."""
+    """A rank that lived on this node and has left."""
 
     job_id: str
     role: str
@@ -44,13 +44,13 @@ class Departure:
     pid: int
     world_size: int | None
     user: int | None
-    """The user it belonged to; `None` where that is not known."""
+    """The user it belonged to; `None` if unknown."""
     time: float
-    """When it was missed first, in seconds of `CLOCK_BOOTTIME`."""
+    """When it was first missing, in seconds of `CLOCK_BOOTTIME`."""
 
     @property
     def key(self) -> RankKey:
-        """As of a `Rank`."""
+        """The key of the rank, as `Rank.key`."""
         return self.job_id, self.role, str(self.rank)
 
 
@@ -59,10 +59,11 @@ def _since_boot() -> float:
 
 
 class Departures:
-    """Who has left the jobs that still have a rank here, as far as somebody looks all the time.
+    """The ranks that left jobs which still have a rank here.
 
-    A job that has none is forgotten, like the rank that comes back, and whoever left more than
-    `REMEMBERED_SECONDS` ago.  With a `file` they survive a restart, but not a boot.
+    It forgets jobs without a rank, ranks that come back, and ranks that left more than
+    `REMEMBERED_SECONDS` ago.  With a `file`, departures survive a restart of the agent, but not a
+    boot.
     """
 
     def __init__(
@@ -97,11 +98,11 @@ class Departures:
             self._keep()
 
     def facts(self, ranks: Sequence[RankFacts]) -> list[RankFacts]:
-        """Those that have left the jobs of these ranks."""
+        """The facts of the ranks that left the jobs of these ranks."""
         return _facts_of(self._left.values(), ranks, self._clock())
 
     def _keep(self) -> None:
-        """Write the file; it holds nothing that the records did not show to everybody."""
+        """Write the file; its content was readable for everybody in the records."""
         if self._file is None:
             return
         left = [asdict(departure) for departure in self._left.values()]
@@ -118,7 +119,7 @@ class Departures:
 
 
 def read(file: Path, boot_id: str) -> tuple[Departure, ...]:
-    """What an agent has kept since this boot; nothing where there is no file that can be used."""
+    """The departures that an agent has kept since this boot; none without a usable file."""
     with contextlib.suppress(OSError, *BROKEN):
         if file.is_file() and file.stat().st_size <= MAX_BYTES:
             content = parse(file.read_bytes())
@@ -128,7 +129,7 @@ def read(file: Path, boot_id: str) -> tuple[Departure, ...]:
 
 
 def left_lately(directory: Path, ranks: Sequence[RankFacts], proc: Procfs) -> list[RankFacts]:
-    """Who has left the jobs of these ranks, by what the agent keeps beside its incidents."""
+    """The facts of the ranks that left the jobs of these ranks, from the agent's file."""
     departures = read(directory / NAME, proc.boot_id())
     return _facts_of(departures, ranks, _since_boot())
 
@@ -136,7 +137,8 @@ def left_lately(directory: Path, ranks: Sequence[RankFacts], proc: Procfs) -> li
 def _facts_of(
     departures: Iterable[Departure], ranks: Sequence[RankFacts], now: float
 ) -> list[RankFacts]:
-    """Those that have left the jobs that any of these ranks lives of, and are none of them."""
+    """The facts of departures from jobs with a live rank among these, without ranks that came
+    back."""
     jobs = {rank.job_id for rank in ranks if rank.wait_class is not WaitClass.GONE}
     here = {(rank.job_id, rank.role, str(rank.rank)) for rank in ranks}
     return [
@@ -151,7 +153,7 @@ def _remembered(departure: Departure, now: float) -> bool:
 
 
 def _latest(departures: Iterable[Departure]) -> list[Departure]:
-    """As many of each user, and of all, as are kept: those that left last."""
+    """The latest departures, at most as many as may be kept of each user and in all."""
     users: Counter[int | None] = Counter()
     kept = []
     for departure in sorted(departures, key=lambda one: one.time, reverse=True):

@@ -1,7 +1,7 @@
 """Incidents: what a node's agent saw of a job when it first seemed to hang, kept in files.
 
-One JSON file an incident, for root and, by an ACL, for the user of the job to read.  What is read
-back, after a restart or by `stagewatch inspect`, is taken apart and checked.
+Every incident is a JSON file that root and, by an ACL, the user of the job may read.  Files that
+are read back, after a restart or by `stagewatch inspect`, are checked in every detail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VERSION = 2
 MAX_INCIDENTS = 64
 MAX_TOTAL_BYTES = 64 << 20
 MAX_BYTES = 8 << 20
-"""Of one incident."""
+"""The largest incident."""
 MAX_TEXT = 300
 MAX_AGE_SECONDS = 30 * 86400.0
 
@@ -42,57 +42,57 @@ _GROUP = re.compile(r"[0-9a-f]{8}|")
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
-    """What is known of one rank of a job that seems to hang."""
+class RankEvidence:
+    """The evidence on one rank of a job that seems to hang."""
 
     role: str
     rank: int
     pid: int
     stack: Stack
     facts: dict[str, Any]
-    """As `stagewatch inspect --json` has them."""
+    """The facts as `stagewatch inspect --json` has them."""
     waits: tuple[KernelWait, ...] = ()
-    """What the kernel shows it to wait for."""
+    """Its waits, as the kernel shows them."""
     ends: tuple[KernelWait, ...] = ()
-    """Who holds connections of this node to other nodes, which may wait for them."""
+    """Who holds the ends on this node of connections to other nodes, whose ranks may wait for
+    them."""
     nccl: tuple[Communicator, ...] = ()
-    """What its communicators have open, and have not moved in."""
+    """Its communicators with an operation that has not moved."""
 
     @property
     def waits_here(self) -> tuple[KernelWait, ...]:
-        """The waits as this node alone knows them: which rank a server's client on another node is,
-        only that node can say."""
+        """The waits as far as this node knows them: only another node can say which rank a client
+        there is."""
         return tuple(wait for wait in self.waits if not (wait.address and wait.through))
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A job that seems to hang, as one node shows it."""
+    """A job that seems to hang, as one node sees it."""
 
     job_id: str
     time: float
-    """When the stacks were taken, as Unix time."""
+    """When the stacks were taken, Unix time."""
     sentences: tuple[str, ...]
     """The verdicts on its roles."""
-    ranks: tuple[Witness, ...]
+    ranks: tuple[RankEvidence, ...]
     libraries: tuple[str, ...] = ()
-    """What PyTorch's flight recorder and NCCL's RAS say, one fact a line."""
+    """Facts from PyTorch's flight recorder and NCCL's RAS, one fact a line."""
 
-    def witness(self, rank: RankFacts) -> Witness:
-        """What is known of a rank that is still the same process; nothing of any other."""
+    def evidence_of(self, rank: RankFacts) -> RankEvidence:
+        """The evidence on a rank; empty if its process is another one now."""
         wanted = rank.role, rank.rank, rank.pid
         mine = (one for one in self.ranks if (one.role, one.rank, one.pid) == wanted)
-        return next(mine, Witness(*wanted, Stack(), {}))
+        return next(mine, RankEvidence(*wanted, Stack(), {}))
 
     def current(self, ranks: Sequence[RankFacts], now: float) -> bool:
-        """Whether the ranks of the job that are overdue have stood still since it was taken."""
+        """Whether the overdue ranks of the job have stood still since the incident."""
         overdue = [rank for rank in ranks if rank.overdue]
-        return bool(overdue) and len(self.standing(overdue, now)) == len(overdue)
+        return bool(overdue) and len(self.unmoved(overdue, now)) == len(overdue)
 
-    def standing(self, ranks: Iterable[RankFacts], now: float) -> list[RankFacts]:
-        """Those that have not moved since it was taken, as far as they say, if one is overdue: what
-        it has of them still holds, whatever others have done.  Marks without a step are no
-        move."""
+    def unmoved(self, ranks: Iterable[RankFacts], now: float) -> list[RankFacts]:
+        """The ranks that have not moved since the incident, if one is overdue: the evidence on them
+        still holds, whatever others did.  Marks without a step are no move."""
         since = now - self.time
         ages = (
             (rank, rank.step_age_seconds if rank.stepless else rank.progress_age_seconds)
@@ -110,11 +110,11 @@ class IncidentDirectory:
 
     @property
     def departures(self) -> Path:
-        """The file beside them that lists the ranks that have left lately."""
+        """The file beside the incidents that lists the ranks that have left lately."""
         return self._path / NAME
 
     def load(self) -> dict[str, Incident]:
-        """The latest incident of each job; damaged files are set aside with a line."""
+        """The latest incident of each job; damaged files are set aside with a log line."""
         return {
             incident.job_id: incident
             for file in self._files()
@@ -122,9 +122,9 @@ class IncidentDirectory:
         }
 
     def keep(self, incident: Incident, uid: int | None) -> None:
-        """Write it, readable by this user, and remove what is too old or too much.
+        """Write an incident, readable by this user, and remove what is too old or too much.
 
-        It makes the directory, but not the one above: installing the agent does that.
+        This makes the directory, but not its parent, which the installation of the agent makes.
         """
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(incident.time))
         job = re.sub(r"[^A-Za-z0-9._-]", "_", incident.job_id)[:80]
@@ -158,7 +158,7 @@ class IncidentDirectory:
 
 
 def read(directory: Path, jobs: Iterable[str]) -> Iterator[Incident]:
-    """The latest incident of each of these jobs that this user may read; touches no file."""
+    """The latest incident of each of these jobs that this user may read; changes no file."""
     wanted = set(jobs)
     for file in reversed(IncidentDirectory(directory)._files()):
         with contextlib.suppress(OSError, *BROKEN):
@@ -172,11 +172,11 @@ def read(directory: Path, jobs: Iterable[str]) -> Iterator[Incident]:
 def with_evidence(
     ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
 ) -> list[RankFacts]:
-    """The ranks with their stacks and waits out of incidents that are what they do still."""
-    witnesses: dict[int, Witness] = {}
+    """The ranks with stacks and waits from the incidents in which they have not moved since."""
+    witnesses: dict[int, RankEvidence] = {}
     for incident in incidents:
         mine = [rank for rank in ranks if rank.job_id == incident.job_id]
-        witnesses |= {id(rank): incident.witness(rank) for rank in incident.standing(mine, now)}
+        witnesses |= {id(rank): incident.evidence_of(rank) for rank in incident.unmoved(mine, now)}
 
     def seen(rank: RankFacts) -> RankFacts:
         one = witnesses.get(id(rank))
@@ -187,10 +187,10 @@ def with_evidence(
     return [seen(rank) for rank in ranks]
 
 
-def standing(
+def still_valid(
     ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
 ) -> list[Incident]:
-    """Those incidents that still are what the ranks do."""
+    """The incidents whose overdue ranks have not moved since."""
     return [
         incident
         for incident in incidents
@@ -199,7 +199,7 @@ def standing(
 
 
 def _incident(content: Any) -> Incident:
-    """Raises one of `BROKEN`."""
+    """An incident from its JSON.  Raises one of `BROKEN`."""
     if content["version"] != VERSION:
         raise ValueError(f"version {content['version']!r:.20} is not {VERSION}")
     incident: Incident = decode(Incident, content)
@@ -212,7 +212,7 @@ def _incident(content: Any) -> Incident:
 
 
 def communicator(content: Any) -> Communicator:
-    """What `asdict` was made of, with names that may be shown.  Raises one of `BROKEN`."""
+    """A communicator from its `asdict`, with printable names.  Raises one of `BROKEN`."""
     return _printable(decode(Communicator, content))
 
 
@@ -232,8 +232,8 @@ def _printable(one: Communicator) -> Communicator:
 
 
 def _acl(uid: int) -> bytes:
-    """Read and write for the owner, read for this user, as acl(5) and the kernel's
-    include/uapi/linux/posix_acl_xattr.h have it."""
+    """An ACL: read and write for the owner, read for this user; see acl(5) and the kernel's
+    include/uapi/linux/posix_acl_xattr.h."""
     owner, user, group, mask, others = 0x01, 0x02, 0x04, 0x10, 0x20
     nobody = 0xFFFFFFFF
     entries = ((owner, 6, nobody), (user, 4, uid), (group, 0, nobody), (mask, 4, nobody))

@@ -6,25 +6,27 @@ FlightRecorder.hpp, version 2.x.  A dump is a pickle by PyTorch, or JSON by othe
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
 import os
 import pickle
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from stagewatch.core.descriptors import closing
 from stagewatch.ranks.nccl.layout import BEGUN, FLIGHT_RECORDER, IDLE, LAUNCHED, Communicator
 
 MAX_BYTES = 32 << 20
-"""Bytes of a dump."""
+"""The largest dump in bytes."""
 MAX_GROUPS = 64
 MAX_NUMBER = 1 << 53
 MAX_TOLD = 8
-"""Groups of a rank that are reported."""
+"""The most groups of a rank that are reported."""
 
 
 @dataclass(slots=True)
@@ -47,12 +49,11 @@ class Position:
 
 def trigger(pipe: str, uid: int) -> None:
     """Ask for a dump. Raises `OSError` if that is not a pipe of this user, or nobody listens."""
-    with _Pinned(pipe, uid, stat.S_ISFIFO) as path:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        try:
-            os.write(descriptor, b"1\n")
-        finally:
-            os.close(descriptor)
+    with (
+        _pinned(pipe, uid, stat.S_ISFIFO) as path,
+        closing(os.open(path, os.O_WRONLY | os.O_NONBLOCK)) as descriptor,
+    ):
+        os.write(descriptor, b"1\n")
 
 
 def version(dump: str) -> list[int] | None:
@@ -66,7 +67,7 @@ def version(dump: str) -> list[int] | None:
 
 def load(dump: str, uid: int) -> Any:
     """The content of a dump, of builtin types alone."""
-    with _Pinned(dump, uid, stat.S_ISREG) as path, Path(path).open("rb") as file:
+    with _pinned(dump, uid, stat.S_ISREG) as path, Path(path).open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise OSError(0, f"its dump has more than {MAX_BYTES >> 20} MiB")
@@ -112,10 +113,10 @@ def positions(dump: Any) -> dict[str, Position]:
 
 
 def calls(groups: Mapping[str, Position], rank: int, world: int = 0) -> list[Communicator]:
-    """What a rank has open in each of some groups, or had last; those first that have something
-    open.  A kernel has begun where PyTorch measures how long collectives take.
+    """The open or last operation of a rank in some of its groups, open ones first.
 
-    `world`: how many ranks there are, as gloo does not tell the members of groups.
+    Whether a kernel has begun is known only if PyTorch measures the time of collectives.
+    `world`: the number of ranks, since gloo does not record the members of groups.
     """
     told = []
     for one in sorted(groups.values(), key=lambda one: (one.completed >= one.enqueued, one.name)):
@@ -135,14 +136,14 @@ def _number(value: Any) -> int:
 
 
 def _described(name: str, description: str) -> str:
-    """A group by the name that the client gives it, but for one that is too long for its record."""
+    """The name that the client gives a group, unless it is too long for a record."""
     if description == "default_pg":
         return "world"
     return f"{description}:{name}" if description not in ("", "undefined") else name
 
 
 def facts(by_rank: Mapping[int, Mapping[str, Position]]) -> list[str]:
-    """One line for each process group in which something is not done, the rank behind first."""
+    """A line for each process group with an unfinished operation, the ranks behind first."""
     lines = []
     for group in sorted({name for groups in by_rank.values() for name in groups}):
         here = {rank: groups[group] for rank, groups in by_rank.items() if group in groups}
@@ -169,28 +170,21 @@ def have(ranks: Iterable[int]) -> str:
     return f"ranks {shown}{more} have" if len(numbers) > 1 else f"rank {shown} has"
 
 
-class _Pinned:
-    """A path that leads to something of this kind and user, by a descriptor that stays."""
+@contextlib.contextmanager
+def _pinned(path: str, uid: int, kind: Callable[[int], bool]) -> Iterator[str]:
+    """A path to open that leads to something of this kind and user, by a descriptor that stays.
 
-    def __init__(self, path: str, uid: int, kind: Any) -> None:
-        self._path, self._uid, self._kind = path, uid, kind
-
-    def __enter__(self) -> str:
-        """What to open.  Nothing has been opened until here: O_PATH wakes no device."""
-        self._descriptor = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        status = os.fstat(self._descriptor)
-        if not self._kind(status.st_mode) or status.st_uid != self._uid:
-            os.close(self._descriptor)
-            name = Path(self._path).name
-            raise OSError(0, f"{name} is not what PyTorch makes, or not of its user")
-        return f"/proc/self/fd/{self._descriptor}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+    Nothing has been opened until then: O_PATH wakes no device.
+    """
+    with closing(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
+        status = os.fstat(descriptor)
+        if not kind(status.st_mode) or status.st_uid != uid:
+            raise OSError(0, f"{Path(path).name} is not what PyTorch makes, or not of its user")
+        yield f"/proc/self/fd/{descriptor}"
 
 
 class _Plain(pickle.Unpickler):
-    """Takes no class and no function, so that nothing of a dump is ever called."""
+    """Refuses all classes and functions, so that a dump cannot call anything."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"{module}.{name} has no place in a dump")

@@ -1,7 +1,8 @@
-"""What the kernel shows the ranks of a job to wait for: other ranks, and processes that are none.
+"""The waits of the ranks of a job as the kernel shows them: for other ranks, and for processes that
+are no ranks.
 
-A helper process of a rank is followed as if it were the rank itself: whoever waits for the loader
-of a rank waits for that rank, and a rank that waits for its own loader waits for nobody else.
+A helper process of a rank counts as the rank itself: a process that waits for the data loader of a
+rank waits for that rank, and a rank that waits for its own loader waits for nobody else.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from functools import partial
 from types import MappingProxyType
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.judgement.facts import ANYBODY, KernelWait
+from stagewatch.judgement.facts import ABANDONED, ANYBODY, KernelWait
 from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.servers import Gone, Repeated
 from stagewatch.ranks.waits.ends import waits_of
-from stagewatch.ranks.waits.model import Kind, Mode, State, Wait, Waiting
+from stagewatch.ranks.waits.model import Kind, Mode, Process, State, Wait, Waiting
 from stagewatch.ranks.waits.naming import called
 
 MAX_WAITS = 16
 """The most waits of one rank."""
 MAX_ANCESTORS = 16
 MAX_ENDS = 256
-"""Far ends told by one rank."""
+"""The most far ends that one rank exports."""
 
 NOTHING = KernelWait("")
-"""The kernel does not show whom a rank waits for."""
+"""The kernel was asked, and does not show whom a rank waits for."""
 _IN = {
     Kind.PIPE: "a read of a pipe",
     Kind.UNIX: "a receive from a socket",
@@ -50,9 +51,9 @@ _AGAIN = "calls that are tried again and again"
 NO_SERVERS: Mapping[RankKey, Gone] = MappingProxyType({})
 NONE_ASKED: Mapping[RankKey, Repeated] = MappingProxyType({})
 _BUSY = (State.RUNNING, State.STOPPED, State.STORAGE, State.GONE, State.ZOMBIE)
-"""A process that calls nobody."""
+"""States of a process that calls nobody."""
 _STUCK = (State.INWARD, State.STORAGE)
-"""A process that does not go on by itself.  One that sleeps may be about to look again."""
+"""States of a process that does not go on by itself.  A sleeping one may be about to look again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Awaited:
     """A task of Ray that a process waits for."""
 
     pid: int
-    """Of the process on this node that runs it; 0: none does."""
+    """The process on this node that runs it; 0 if none does."""
     task: str
     who: str
     """Who should run it, in words."""
@@ -74,9 +75,10 @@ def kernel_waits(
     gone: Mapping[RankKey, Gone] = NO_SERVERS,
     asked: Mapping[RankKey, Repeated] = NONE_ASKED,
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
-    """The waits of the ranks that were looked at; in a job that Ray runs, with its tasks.
+    """The waits of the ranks that were looked at, at least `NOTHING` for each.
 
-    `gone` are servers of ranks that have ended, `asked` those that ranks ask again and again.
+    `ray`: for a job in Ray, the tasks that processes wait for.  `gone`: the ended servers of ranks;
+    `asked`: the servers that ranks ask again and again.
     """
     if ray is not None:
         waiting = replace(waiting, waits=tuple(filter(partial(_counts, waiting), waiting.waits)))
@@ -92,9 +94,11 @@ def kernel_waits(
 def far_ends(
     waiting: Waiting, ranks: Iterable[Rank], proc: Procfs
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
-    """Whom a rank of another node waits for that waits for a connection of this node, by the
-    connection's address there: the rank that holds it, or what a process that holds it waits for.
-    """
+    """The waits of the far ends of connections, for ranks of other nodes that wait for these.
+
+    A wait has the address of the connection as the other node sees it.  It is a wait for the rank
+    that holds the connection here, or a wait of the process that holds it.  The key is a rank here,
+    which exports the waits."""
     job = _Job(waiting, ranks, proc)
     found: defaultdict[RankKey, tuple[KernelWait, ...]] = defaultdict(tuple)
     for one in waiting.connections if job.ranks else ():
@@ -109,7 +113,7 @@ def far_ends(
 
 
 class _Job:
-    """The ranks of a job on this node, and the processes around them."""
+    """The ranks of a job on this node, and the processes that they wait for."""
 
     def __init__(
         self,
@@ -126,18 +130,22 @@ class _Job:
         self._asked = asked
 
     def waits(self, rank: Rank) -> tuple[KernelWait, ...]:
-        """Whom a rank waits for, and in which call."""
+        """The waits of a rank."""
         found = self._follow(rank.pid, "", rank)
-        # A helper that does not go on counts where nobody else is waited for.
-        outward = [wait for wait in found if not wait.nobody]
+        # A helper that does not go on counts only if the rank waits for nobody else.
+        outward = [wait for wait in found if not wait.waits_for_nobody]
         return tuple(outward or found)[:MAX_WAITS]
 
     def behind(self, pid: int) -> list[KernelWait]:
-        """Whom a client of a process on this node, which is no rank, waits for."""
+        """The waits of a client on another node: those of the process here that it has called,
+        which is no rank."""
         return [wait for wait in self._follow(pid, _IN[Kind.TCP], None) if not wait.address]
 
     def _follow(self, first: int, first_how: str, rank: Rank | None) -> list[KernelWait]:
-        """Whom a process waits for; `rank`: the rank that asks, if it is on this node."""
+        """The waits of a process for ranks and addresses, and for processes at which waits end;
+        processes that are no ranks are followed.
+
+        `rank`: the waiting rank, if it is on this node."""
         found: dict[KernelWait, None] = {}
         todo = [(first, first_how)]
         seen = {first}
@@ -172,17 +180,19 @@ class _Job:
     def in_ray(
         self, kernel: Mapping[RankKey, tuple[KernelWait, ...]], ray: Mapping[int, Sequence[Awaited]]
     ) -> Iterator[tuple[RankKey, tuple[KernelWait, ...]]]:
-        """Whom ranks of a Ray job wait for: those that run their tasks. A rank without a task waits
-        for the next one, which is not its fault."""
+        """The waits of the ranks of a Ray job: for the ranks that run their tasks.  A rank without
+        a task waits for the next one, and is not at fault."""
         for pid, rank in self.ranks.items():
             if found := [wait for one in ray.get(pid, ()) if (wait := self._task(rank, one))]:
                 yield rank.key, tuple(dict.fromkeys(found))
             elif pid not in ray:
-                outward = tuple(wait for wait in kernel.get(rank.key, ()) if not wait.nobody)
+                outward = tuple(
+                    wait for wait in kernel.get(rank.key, ()) if not wait.waits_for_nobody
+                )
                 yield rank.key, outward or (NOTHING,)
 
     def _task(self, rank: Rank, one: Awaited) -> KernelWait | None:
-        # Not its ancestors: all of Ray may be below the driver.
+        # A helper of a rank does not count: all processes of Ray may be below the driver.
         owner = self.ranks.get(one.pid)
         if owner is None:
             return KernelWait("a task of Ray", process=one.who)
@@ -190,8 +200,8 @@ class _Job:
         return None if owner is rank else KernelWait(how, owner.role, owner.rank)
 
     def _ended(self, rank: Rank, pid: int) -> tuple[str, ...]:
-        """The ended servers of a process that waits for nobody else; for a rank also the servers
-        that its servers called."""
+        """The ended servers that a process called, if it waits for nobody else; for a rank also
+        those that its servers called."""
         process, gone = self._waiting.processes.get(pid), self._gone.get(rank.key, {})
         if process is None or process.state in _BUSY:
             return ()
@@ -199,8 +209,9 @@ class _Job:
         return tuple(name for names in mine for name in names)
 
     def _repeats(self, rank: Rank, pid: int) -> list[KernelWait]:
-        """The waits of a rank that asks servers again and again, and waits for nobody else; as a
-        server may be a queue, also for the ranks that call it."""
+        """The waits of a rank that asks servers again and again and waits for nobody else.
+
+        A server may be a queue, so the rank also waits for the ranks that call it."""
         process = self._waiting.processes.get(pid)
         if pid != rank.pid or process is None or process.state in (*_BUSY, State.INWARD):
             return []
@@ -216,8 +227,8 @@ class _Job:
         return found
 
     def _end(self, rank: Rank | None, pid: int, how: str) -> Iterator[KernelWait]:
-        """What is said about a process that waits for nobody; about the rank or a helper of it only
-        if it cannot go on."""
+        """The waits that end at a process which waits for nobody; for the rank itself or its helper
+        only if the process cannot go on."""
         process = self._waiting.processes.get(pid)
         if process is None or process.state in (State.GONE, State.UNKNOWN):
             return
@@ -225,7 +236,7 @@ class _Job:
             name = called(process.arguments or process.command, process.pid, process.job)
             requests = [one for one in self._waiting.of(pid) if one.mode is Mode.ANYBODY]
             if requests and how in _OUT.values():
-                return  # it takes what comes: what is slow lies between the two
+                return  # the process takes data; the delay lies between the two
             yield KernelWait(how, through=name) if requests else KernelWait(how, process=name)
             for other in self._clients(requests):
                 if other is not rank:
@@ -239,7 +250,15 @@ class _Job:
         elif process.state is State.WAITING:  # a server that has not answered
             yield KernelWait(how or "an answer that it owes")
         elif process.state in _STUCK:
-            yield KernelWait(how or _in(process.state))
+            yield KernelWait(how or self._in(process))
+
+    def _in(self, process: Process) -> str:
+        """How a process that cannot go on by itself waits."""
+        if process.state is State.STORAGE:
+            return _IN[Kind.STORAGE]
+        mine = (one for one in self._waiting.of(process.pid) if one.thread == process.thread)
+        alone = any(wait.kind in _OUT and not wait.writes for wait in mine)
+        return ABANDONED if alone else _IN[Kind.OWN]
 
     def _waits_for_anybody(self, pid: int) -> bool:
         """Whether a process waits for requests, and has no client."""
@@ -247,8 +266,8 @@ class _Job:
         return bool(requests) and not any(one.targets or one.connections for one in requests)
 
     def _clients(self, requests: Iterable[Wait]) -> Iterator[Rank]:
-        """The ranks that are connected to a server which waits for requests. If it is a queue or a
-        store, it may wait for one of them to bring what another has asked for."""
+        """The ranks connected to a server that waits for requests.  If it is a queue or a store, it
+        may need data from one of them to answer another."""
         for client in sorted({client for wait in requests for client in wait.targets}):
             if (owner := self._owner(client)) is not None:
                 yield owner
@@ -261,7 +280,7 @@ class _Job:
         return None
 
     def _ancestors(self, pid: int) -> Iterator[int]:
-        """The process itself first."""
+        """A process and its ancestors, itself first."""
         for _ in range(MAX_ANCESTORS):
             if pid <= 1:
                 return
@@ -271,23 +290,19 @@ class _Job:
 
 
 def _counts(waiting: Waiting, wait: Wait) -> bool:
-    """Whether a wait is of the thread that counts: the others of a process in Ray keep its
-    connections with all other processes of Ray."""
+    """Whether a wait is of the thread that counts: other threads of a process in Ray keep its
+    connections with all processes of Ray."""
     process = waiting.processes.get(wait.pid)
     return process is None or wait.thread == process.thread
 
 
 def _unclear(wait: Wait) -> bool:
-    """Whether it does not show whom the process waits for."""
+    """Whether the wait does not show whom the process waits for."""
     return wait.unseen or wait.idle or wait.kind in (Kind.DEVICE, Kind.OTHER)
 
 
-def _in(state: State) -> str:
-    return _IN[Kind.STORAGE if state is State.STORAGE else Kind.OWN]
-
-
 def _how(wait: Wait) -> str:
-    """A wait, in the words for what a rank waits in."""
+    """The call of a wait in words."""
     if wait.mode is Mode.ANYBODY:
         return _IN[Kind.ACCEPT]
     words = _OUT if wait.writes else _IN

@@ -1,11 +1,10 @@
-"""What PyTorch's flight recorder, NCCL's RAS and Ray tell of a job that seems to hang.
+"""Asks PyTorch's flight recorder, NCCL's RAS and Ray about a job that seems to hang.
 
-They are asked in a child, since pipes, dumps, ports and what comes out of them belong to the user
-of the job.  They add facts to an incident, and edges to the graph of the job.
+Their answers are facts of an incident, and edges in the graph of the job.
 
-That child has no privileges, as it speaks to what the user has put there.  So NCCL is asked for
-every user, and the flight recorder's pipe only where the agent's own user may write to it.
-"""
+A child without privileges asks them, since pipes, dumps and ports belong to the user of the job,
+who may have put anything there.  So NCCL is asked for every user, but the flight recorder's pipe
+only if the agent's own user may write to it."""
 
 from __future__ import annotations
 
@@ -51,34 +50,35 @@ VARIABLES = (
     "RAY_API_SERVER_ADDRESS",
     "RAY_AUTH_TOKEN",
 )
-"""The environment a process was started with; later changes are unknown."""
+"""Variables of the environment that a process was started with; later changes are unknown."""
 
 _CHILD = Child("stagewatch.incidents.libraries_child")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What RAS and the flight recorders say: one fact a line, and what each process has open."""
+class Answers:
+    """The answers of RAS and the flight recorders: facts, one a line, and the communicators of each
+    process."""
 
     lines: Sequence[str] = ()
     calls: ByProcess = field(default_factory=dict)
 
 
-RayTold = Mapping[int, Sequence[Awaited]]
-"""By process that runs a task of Ray: whom it waits for; empty if Ray does not say."""
+RayWaits = Mapping[int, Sequence[Awaited]]
+"""By process that runs a task of Ray, the tasks that it waits for; empty if Ray does not say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Told):
-    """The answer of RAS, and the ranks whose flight recorder can be read."""
+class FirstAnswers(Answers):
+    """The answers of RAS and Ray, and the flight recorders that can be read later."""
 
     dumps: Sequence[Mapping[str, Any]] = field(default=())
-    ray: RayTold | None = None
-    """Of a job that runs in Ray."""
+    ray: RayWaits | None = None
+    """Ray's answer; `None` for a job outside of Ray."""
 
 
 class Libraries:
-    """Asks the libraries of a job's ranks, in a child that it dismisses on `rest`."""
+    """Asks the libraries of a job's ranks in a child; `rest` ends the child."""
 
     def __init__(
         self,
@@ -96,23 +96,23 @@ class Libraries:
             start_timeout=timeout,
         )
 
-    def ask(self, ranks: Sequence[Rank]) -> Asked:
-        """Ask NCCL's RAS through one rank, and each rank's flight recorder for a dump."""
+    def ask(self, ranks: Sequence[Rank]) -> FirstAnswers:
+        """Ask RAS and Ray, and every rank's flight recorder for a dump."""
         try:
             targets = self._targets(ranks)
             if not targets:
-                return Asked()
+                return FirstAnswers()
             answer = self._child.ask({"ask": targets, "ras_timeout": self._ras_timeout}, dict)
         except StagewatchError as error:
             log.warning("no facts of PyTorch and NCCL: %s", error)
-            return Asked()
+            return FirstAnswers()
         ray = None
         if any("RAY_JOB_ID" in one["environ"] for one in targets):
             ray = _awaited(answer["waits"])
-        return Asked(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"], ray)
+        return FirstAnswers(_lines(answer["lines"]), _calls(answer["calls"]), answer["dumps"], ray)
 
-    def read(self, asked: Asked) -> Told:
-        """The answers of both, once the dumps have had time to be written."""
+    def read(self, asked: FirstAnswers) -> Answers:
+        """The answers with the dumps, which must have had time to be written."""
         if not asked.dumps:
             return asked
         try:
@@ -123,7 +123,7 @@ class Libraries:
         calls = dict(asked.calls)
         for pid, more in _calls(answer["calls"]).items():
             calls[pid] = calls.get(pid, ()) + more
-        return Told(_lines([*asked.lines, *answer["lines"]]), calls)
+        return Answers(_lines([*asked.lines, *answer["lines"]]), calls)
 
     def rest(self) -> None:
         """End the child until the next question."""
@@ -163,8 +163,8 @@ def _last_mark(rank: Rank) -> float:
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + rank.record.progress
 
 
-def _awaited(told: Sequence[Any]) -> RayTold:
-    """Names are those that a program gives."""
+def _awaited(told: Sequence[Any]) -> RayWaits:
+    """Ray's answer with printable names, since programs choose these."""
     found = {}
     with contextlib.suppress(*BROKEN):
         for pid, those in told:

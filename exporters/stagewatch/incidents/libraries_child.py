@@ -20,14 +20,14 @@ from stagewatch.incidents import debug_server, flight_recorder, nccl_ras, ray_ta
 
 CPU_SECONDS = 20
 SERVERS_SECONDS = 5.0
-"""For the debug servers of all ranks."""
+"""Time for the debug servers of all ranks."""
 MEMORY_BYTES = 384 << 20
-"""Address space of this process, and with it what a hostile dump may take."""
+"""Address space of this process, which also limits a hostile dump."""
 
 
 def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
     """The answers of RAS and Ray, and the flight recorders that can be read: by a debug server, or
-    by a dump that was asked for, with the dump that is there now."""
+    by a requested dump, with the version of the present one."""
     live = [one for one in targets if _lives(one["pid"], one["start"])]
     lines, calls = nccl_ras.facts(live, ras_timeout)
     more, waits = ray_tasks.waits(live)
@@ -56,7 +56,7 @@ def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
 
 
 def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the flight recorders say; of dumps, only those written since."""
+    """The content of the flight recorders; of dumps, only of those written since the request."""
     lines, positions = [], {}
     calls: list[nccl_ras.Call] = []
     end = time.monotonic() + SERVERS_SECONDS
@@ -79,7 +79,7 @@ def read(dumps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _recorded(one: dict[str, Any]) -> Any:
-    """What the flight recorder of a process holds, or has been asked to write down."""
+    """The content of the flight recorder of a process, or of its dump."""
     if "server" in one:
         return debug_server.load(one["server"])
     if flight_recorder.version(one["dump"]) == one["before"]:
@@ -97,8 +97,7 @@ def _lives(pid: int, start: int) -> bool:
 
 
 def _inside(target: dict[str, Any], path: str) -> str:
-    """The path as the rank's own mounts have it; as ours do where those of others may not be
-    seen."""
+    """A path within the mounts of the rank, or within ours if those of the rank may not be seen."""
     pid = target["pid"]
     at = "root" if path.startswith("/") else "cwd"
     if at == "root" and not os.access(f"/proc/{pid}/root/.", os.F_OK):
@@ -107,7 +106,7 @@ def _inside(target: dict[str, Any], path: str) -> str:
 
 
 def _dump_prefix(environ: dict[str, str]) -> str:
-    """As `DebugInfoWriter::getWriter` of PyTorch's FlightRecorder.cpp has it."""
+    """The prefix of dumps, as in `DebugInfoWriter::getWriter` of PyTorch's FlightRecorder.cpp."""
     for name in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
         if prefix := environ.get(name):
             return prefix

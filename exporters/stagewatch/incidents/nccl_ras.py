@@ -14,34 +14,34 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.incidents.flight_recorder import have
-from stagewatch.incidents.talk import Talk, listeners
+from stagewatch.incidents.talk import TimedConnection, listeners
 from stagewatch.ranks.nccl.layout import IDLE, LAUNCHED, RAS, Communicator
 
 DEADLINE_SECONDS = 2.0
-"""For the whole talk."""
+"""Time for the whole connection."""
 PORT = 28028
 MAX_CALLS = 512
 MAX_READ_BY_ALL = 1024
-"""Ranks of a job of which each node's agent asks.  RAS asks all processes of the job for each
-question: of a larger job the agent of rank 0 alone does."""
+"""In a job of up to so many ranks, the agent of every node asks.  As RAS asks all processes of the
+job for every question, only the agent of rank 0 asks in a larger job."""
 UNROOTED = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
     "ReduceScatter": "reduce_scatter",
     "AlltoAll": "all_to_all",
 }
-"""Operations that no member is done with before all have come."""
+"""Operations that no member completes before all have entered them."""
 
 
 Call = tuple[int, Communicator]
-"""A process, and what it has open in one group."""
+"""A process, and its communicator in one group."""
 
 
 def facts(
     targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS
 ) -> tuple[list[str], list[Call]]:
-    """The facts that RAS has on the communicators of these processes, one a line; and how far these
-    processes have come.
+    """The facts of RAS on the communicators of these processes, one a line, and how far these
+    processes are.
 
     The first process whose user listens on the port of its NCCL_RAS_ADDR is asked: only its own
     user's sockets are, whatever the variable names.
@@ -65,29 +65,30 @@ def facts(
 
 
 def _reads(targets: Sequence[dict[str, Any]]) -> bool:
-    """Whether this node is one that asks."""
+    """Whether this node asks RAS."""
     sizes = [_whole(target["environ"].get("WORLD_SIZE", "")) for target in targets]
     here = any(target["rank"] == 0 for target in targets)
     return here or max(sizes, default=0) <= MAX_READ_BY_ALL
 
 
 def _ask(host: str, port: int, timeout: float) -> str:
-    with contextlib.closing(Talk((host, port), timeout)) as talk:
-        talk.send(b"CLIENT PROTOCOL 2\nTIMEOUT 1\nSET FORMAT json\n")
-        while talk.received.count(b"\n") < 3 and talk.receive():
+    with contextlib.closing(TimedConnection((host, port), timeout)) as connection:
+        connection.send(b"CLIENT PROTOCOL 2\nTIMEOUT 1\nSET FORMAT json\n")
+        while connection.received.count(b"\n") < 3 and connection.receive():
             pass
-        *_, formatted = talk.received.split(b"\n")[:3]
+        *_, formatted = connection.received.split(b"\n")[:3]
         if formatted != b"OK":
             raise OSError(0, "it speaks no JSON, as NCCL does from 2.28.7 on")
-        talk.received.clear()
-        talk.send(b"STATUS\n")
-        while talk.receive():
+        connection.received.clear()
+        connection.send(b"STATUS\n")
+        while connection.receive():
             pass
-        return talk.received.decode("utf-8", "replace")
+        return connection.received.decode("utf-8", "replace")
 
 
 def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]:
-    """`pids`: the processes asked for, by their number in each PID namespace."""
+    """The facts and calls in an answer; `pids`: the processes by their number in each PID
+    namespace."""
     lines: list[str] = []
     calls: list[Call] = []
     for communicator in json.loads(answer)["communicators"]:
@@ -100,9 +101,10 @@ def _facts(answer: str, pids: Mapping[int, int]) -> tuple[list[str], list[Call]]
 
 
 def _calls(communicator: dict[str, Any], pids: Mapping[int, int]) -> Iterator[Call]:
-    """What these processes have open in a communicator, of operations without a root: whoever has
-    launched more than another waits in the next that this one will.  A number that processes of
-    several nodes have names none of them."""
+    """The open operations of these processes in a communicator, without those with a root.
+
+    A process that has launched more than another waits in the next operation that the other will
+    launch.  A number that processes of several nodes share identifies none of them."""
     ranks = communicator["ranks"]
     numbers = Counter(int(one["pid"]) for one in ranks)
     name = str(communicator["hash"])[:20]

@@ -1,9 +1,9 @@
-"""Ray's state API: for whose tasks the processes of a job wait, as Ray itself has it.
+"""Ray's state API: the tasks that the processes of a job wait for.
 
 https://docs.ray.io/en/latest/ray-observability/reference/api.html (`list_tasks`), from Ray 2.7 on.
-The dashboard tells of each task that has not ended who has submitted it, and which process runs it;
-who has submitted one and stands still waits for it.  All processes of Ray hold connections with one
-another, so that what the kernel shows of these tells nothing.
+For every unfinished task, the dashboard has the process that submitted it and the one that runs it;
+a process that stands still waits for the tasks that it submitted.  All processes of Ray are
+connected to each other, so their connections show nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from stagewatch.incidents.talk import http, listeners
 
 DEADLINE_SECONDS = 3.0
-"""For one question; there are three."""
+"""Time for one question; there are three."""
 PORT = 8265
-"""Where the dashboard listens by itself, on the head node of a cluster."""
+"""The usual port of the dashboard, on the head node of a cluster."""
 MAX_TASKS = 1000
 MAX_BYTES = 8 << 20
 MAX_STEPS = 3
-"""Steps through processes that are not ranks."""
+"""The most steps through processes that are no ranks."""
 MAX_NAME = 80
 MAX_WAITS = 16
 """The most waits of one process."""
@@ -36,14 +36,14 @@ SLACK_SECONDS = 1.0
 RECENT_SECONDS = 300.0
 """Seconds before the last mark of progress; an older task may have run for ever."""
 _DRIVER = "f" * 40
-"""The task number of a driver, which stands before that of its job."""
+"""The task number of a driver; it stands before the number of its job."""
 _TASKS = "/api/v0/tasks?limit=1000&detail=1&filter_keys=state&filter_predicates=!%3D"
 _TASKS += "&filter_values=FINISHED"
 _ENDED = ("FINISHED", "FAILED")
 _WITHOUT_PLACE = "PENDING_NODE_ASSIGNMENT"
 
 Waits = list[tuple[int, list[dict[str, Any]]]]
-"""By process: the pids that it waits for, or the tasks that no process runs."""
+"""By process, what it waits for: the pids that run its tasks, or the tasks that no process runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,11 @@ class Task:
 def waits(
     targets: Sequence[Mapping[str, Any]], timeout: float = DEADLINE_SECONDS
 ) -> tuple[list[str], Waits]:
-    """Whom processes that Ray runs wait for, with a line where it does not tell.
+    """The waits of processes that Ray runs; with a line if Ray does not answer.
 
-    The dashboard is asked where the user of one of these processes listens on the port of its
-    RAY_API_SERVER_ADDRESS, whatever host that names, with its RAY_AUTH_TOKEN.
+    This asks the dashboard only if it belongs to the user of one of these processes and listens on
+    the port of that process's RAY_API_SERVER_ADDRESS, whatever host this names.  The question has
+    the process's RAY_AUTH_TOKEN.
     """
     for target in targets:
         environ = target["environ"]
@@ -112,7 +113,7 @@ def _waits(targets: Sequence[Mapping[str, Any]], ask: Callable[[str], Any]) -> W
 
 
 def _task(told: Mapping[str, Any], here: set[str]) -> Task | None:
-    """The task; `None` if it has ended, or has only just come into its state."""
+    """The task; `None` if it has ended, or if its state is too new."""
     moments = [float(one["created_ms"]) / 1e3 for one in told["events"] or ()]
     if told["state"] in _ENDED or not moments or time.time() - max(moments) < LASTS_SECONDS:
         return None
@@ -153,7 +154,7 @@ def _of_ranks(
             runs[pid].append(number)
 
     def awaited(pid: int, last: float) -> list[Task]:
-        """The tasks that it has submitted since its last mark, or else not long before."""
+        """The tasks that a process has submitted since its last mark; if none, shortly before."""
         mine = [one for number in runs[pid] for one in children[number]]
         return [one for one in mine if one.created >= last - SLACK_SECONDS] or [
             one for one in mine if one.created >= last - RECENT_SECONDS

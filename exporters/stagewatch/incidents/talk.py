@@ -1,4 +1,4 @@
-"""A talk with what a job listens with: it ends in time, however slowly the other end speaks."""
+"""Connections to servers of a job that end in time, however slowly the server answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from stagewatch.core.listeners import listeners as all_listeners
 
 MAX_BYTES = 16 << 20
-"""Of all answers."""
+"""The most bytes of all answers together."""
 
 
-class Talk:
-    """A connection.  Its methods raise `OSError`; its owner closes it."""
+class TimedConnection:
+    """A connection with a deadline.  Its methods raise `OSError`; its owner closes it."""
 
     def __init__(self, address: tuple[str, int], timeout: float, most: int = MAX_BYTES) -> None:
         self._timeout, self._end, self._most = timeout, time.monotonic() + timeout, most
@@ -22,12 +22,12 @@ class Talk:
         self._link = socket.create_connection(address, timeout)
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all data."""
         self._link.settimeout(self._seconds_left())
         self._link.sendall(data)
 
     def receive(self) -> bool:
-        """Receive something more; false at the end."""
+        """Add more received data to `received`; returns false at the end."""
         try:
             self._link.settimeout(self._seconds_left())
             data = self._link.recv(1 << 16)
@@ -39,7 +39,7 @@ class Talk:
         return bool(data)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._link.close()
 
     def _seconds_left(self) -> float:
@@ -52,13 +52,14 @@ class Talk:
 def http(
     address: tuple[str, int], question: str, timeout: float, most: int = MAX_BYTES, more: str = ""
 ) -> bytes:
-    """What is answered to `GET /path` with status 200; `more` are lines of the head.  Raises
-    `OSError`."""
-    with contextlib.closing(Talk(address, timeout, most)) as talk:
-        talk.send(f"{question} HTTP/1.0\r\nContent-Length: 0\r\n{more}\r\n".encode())
-        while talk.receive():
+    """The body of the answer to a question such as `GET /path`; `more`: further lines of the head.
+
+    Raises `OSError`, also if the status is not 200."""
+    with contextlib.closing(TimedConnection(address, timeout, most)) as connection:
+        connection.send(f"{question} HTTP/1.0\r\nContent-Length: 0\r\n{more}\r\n".encode())
+        while connection.receive():
             pass
-        head, _, body = bytes(talk.received).partition(b"\r\n\r\n")
+        head, _, body = bytes(connection.received).partition(b"\r\n\r\n")
     if (status := head.split()[1:2]) != [b"200"]:
         said = status[0].decode("ascii", "replace")[:3] if status else "nothing"
         raise OSError(0, f"it refuses to answer ({said})")
@@ -66,8 +67,8 @@ def http(
 
 
 def listeners(uid: int) -> Iterator[tuple[str, int, str]]:
-    """Address, port and inode of each socket of a user that takes connections; where it takes them
-    to any address, the loopback one."""
+    """Address, port and inode of every listening socket of a user; the loopback address if it
+    listens on all addresses."""
     for one in all_listeners():
         if one.uid == uid:
             loopback = "127.0.0.1" if one.address.version == 4 else "::1"

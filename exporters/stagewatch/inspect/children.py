@@ -1,6 +1,6 @@
 """Stacks of the processes that a rank has started: data loaders, pools, sandboxes.
 
-A rank that waits for a child of its own stands where it waits; what is wrong stands in the child.
+If a rank waits for a child of its own, its own stack only shows the wait; the child's shows why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.stacks import Frame, Frames, Stack, Take, stack, users_frame
 
 MAX_CHILDREN = 16
-"""Children of a rank whose stacks are taken, the youngest."""
+"""The most children of a rank whose stacks are taken: the youngest."""
 MAX_OF_ALL = 64
 
 _WAITS = re.compile(r"/multiprocessing/|/concurrent/futures/|/torch/utils/data/|/subprocess\.py$")
@@ -29,7 +29,7 @@ class Child:
 
     rank: RankKey
     process: Rank
-    """Its process, as whoever takes stacks asks for it."""
+    """Its process, in the form that `StackTaker` takes."""
     name: str
 
 
@@ -49,11 +49,12 @@ def children_of(ranks: Sequence[Rank], proc: Procfs) -> list[Child]:
 def with_children(
     own: Stack, children: Sequence[Child], looks: Sequence[Mapping[int, Take]]
 ) -> Stack:
-    """The stack of a rank, and the stacks of its children that are in the user's own code; while
-    the rank waits for a child, its line is the child's."""
+    """The stack of a rank with the stacks of its children that are in the user's own code.
+
+    While the rank waits for a child, its line of code is that of the child."""
     threads, lines = list(own.threads), []
     for child in children:
-        takes = [_cut(look.get(child.process.pid, Take())) for look in looks]
+        takes = [_without_parent(look.get(child.process.pid, Take())) for look in looks]
         if not takes[-1].threads or users_frame(takes[-1].threads[0][1]) is None:
             continue
         found = stack(*takes)
@@ -70,8 +71,8 @@ def _files(own: Stack) -> list[str]:
     return [f"/{frame.partition('(')[2].rpartition(':')[0]}" for frame in own.threads[0][1]]
 
 
-def _cut(take: Take) -> Take:
-    """Without the frames of the parent, which a forked child still has."""
+def _without_parent(take: Take) -> Take:
+    """The stack without the frames of the parent, which a forked child still has."""
 
     def inner(frames: Frames) -> Frames:
         return tuple(takewhile(lambda frame: not _begins(frame), frames))

@@ -40,7 +40,7 @@ from stagewatch.core.words import denied, printable, whole
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
-from stagewatch.incidents.files import DIRECTORY, read, standing, with_evidence
+from stagewatch.incidents.files import DIRECTORY, read, still_valid, with_evidence
 from stagewatch.inspect import evidence, gpu_dump
 from stagewatch.inspect.evidence import gather, text, why_none
 from stagewatch.inspect.processes import Commands
@@ -52,7 +52,7 @@ from stagewatch.judgement.from_node import observe, shown_by
 from stagewatch.judgement.judge import Verdict, judge
 from stagewatch.judgement.limits import Limits, site_limits
 from stagewatch.judgement.memory import Moment
-from stagewatch.judgement.paging import in_one_look
+from stagewatch.judgement.paging import marked_early
 from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import Census, rank_directory
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--at needs --prometheus: a node shows the present alone")
     if options.gpu_dump and server:
         raise ConfigError("--gpu-dump stops GPUs of this node: not with --prometheus")
-    return _tell(server, options, limits) if server else _look(options, limits)
+    return _print_story(server, options, limits) if server else _look(options, limits)
 
 
 def _look(options: InspectOptions, limits: Limits) -> int:
@@ -163,7 +163,7 @@ def _look(options: InspectOptions, limits: Limits) -> int:
     left = left_lately(options.incident_dir, ranks, proc)
     jobs = [verdict.job_id for verdict in judge([*ranks, *left], limits=limits) if verdict.stalled]
     now = time.time()
-    incidents = standing(ranks, read(options.incident_dir, jobs), now)
+    incidents = still_valid(ranks, read(options.incident_dir, jobs), now)
     libraries = [
         printable(f"job {one.job_id}: {line}", 400) for one in incidents for line in one.libraries
     ]
@@ -178,7 +178,7 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         libraries += map(str, dumped)
         ranks = gpu_dump.with_kernels(ranks, dumped)
         verdicts = judge([*ranks, *left], limits=limits)
-    verdicts = in_one_look(verdicts, shown_by(census.ranks), limits)
+    verdicts = marked_early(verdicts, shown_by(census.ranks), limits)
     if options.json:
         cases = _cases([*ranks, *left], now, limits)
         content = as_json(ranks, verdicts) | {
@@ -217,7 +217,7 @@ def _say_unseen(census: Census, record_dir: Path) -> None:
 
 
 def over(ranks: Sequence[RankFacts]) -> set[str]:
-    """The jobs all of whose ranks here ended, and have marked no progress for long."""
+    """The jobs that are over: all their ranks here ended, and made no progress lately."""
     lasting = {
         rank.job_id
         for rank in ranks
@@ -240,7 +240,7 @@ def _ended(job_id: str, ranks: Sequence[RankFacts]) -> str:
     return printable(f"job {job_id} is over: {them} ended, the last progress was {last} ago")
 
 
-def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) -> int:
+def _print_story(server: PrometheusOptions, options: InspectOptions, limits: Limits) -> int:
     """Print the story of a job as a Prometheus knows it; returns the exit status."""
     if not options.job:
         raise ConfigError("--prometheus needs a job: stagewatch inspect JOB --prometheus URL")

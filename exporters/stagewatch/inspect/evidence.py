@@ -1,4 +1,5 @@
-"""Takes the stacks of all ranks of a job in which something is wrong, and shows who shares them."""
+"""Takes the stacks of all ranks of a job in which something is wrong, and shows shared ones
+once."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from stagewatch.ranks.stacks import NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.waits.blocking_calls import with_call
 
 APART_SECONDS = 1.0
-"""Between the two looks at a stack, for which somebody waits."""
+"""Time between the two looks at a stack; the user waits for it."""
 MAX_RANKS = 64
-"""Ranks whose stacks are taken."""
+"""The most ranks whose stacks are taken."""
 
 
 def gather(
@@ -30,8 +31,9 @@ def gather(
     taker: StackTaker,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[RankFacts]:
-    """The facts, with stacks of the living ranks of every job that is wrong; one of an incident
-    stays where it cannot be taken now."""
+    """The facts, with stacks of the live ranks of every job in which something is wrong.
+
+    A stack from an incident stays if none can be taken now."""
     wrong = {verdict.job_id for verdict in verdicts if verdict.wrong}
     live = [rank for rank in ranks if rank.job_id in wrong and rank.life is Life.ALIVE]
     return take(live, facts, taker, sleep)
@@ -43,7 +45,7 @@ def take(
     taker: StackTaker,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[RankFacts]:
-    """The facts, with the stacks of these living ranks, as far as there are not too many."""
+    """The facts with the stacks of these live ranks, up to `MAX_RANKS`."""
     live = live[:MAX_RANKS]
     if not live:
         return list(facts)
@@ -65,7 +67,7 @@ def take(
 
 
 def _with_call(*takes: Take) -> Stack:
-    """A stack; the name of its first thread has the blocking library call that it is in."""
+    """The stack of some looks, with its blocking library call in the name of its first thread."""
     found = with_call(stack(*takes), takes)
     if not (found.call and found.threads):
         return found
@@ -84,8 +86,7 @@ def _with(fact: RankFacts, taken: Stack | None) -> RankFacts:
 def text(
     facts: Sequence[RankFacts], verdicts: Sequence[Verdict], asked: RankFacts | None = None
 ) -> str:
-    """Each stack with the ranks in it, as a person reads them; the one that was asked for comes
-    first, then the suspects'."""
+    """Each stack with its ranks as text: the requested one first, then those of the suspects."""
     lines = []
     for why, ranks in sorted(_shared(facts, verdicts), key=lambda one: asked not in one[1]):
         first = ranks[0].stack
@@ -99,7 +100,7 @@ def text(
 
 
 def as_json(facts: Sequence[RankFacts], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """The same for programs, one object a rank."""
+    """The stacks for programs, one object for each rank."""
     return [
         {
             "job_id": fact.job_id,
@@ -117,7 +118,7 @@ def as_json(facts: Sequence[RankFacts], verdicts: Sequence[Verdict]) -> list[dic
 def _shared(
     facts: Sequence[RankFacts], verdicts: Sequence[Verdict]
 ) -> list[tuple[str, list[RankFacts]]]:
-    """The ranks by stack: those of `suspect`s, of `other`s, and of the `majority` of each role."""
+    """The ranks by stack, with the label `suspect`, `other`, or `majority` of a role."""
     suspects = [rank for verdict in verdicts for rank in verdict.culprits]
     shared: dict[tuple[str, str, bool, str, str], list[RankFacts]] = {}
     for fact in facts:

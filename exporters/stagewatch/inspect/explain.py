@@ -41,14 +41,14 @@ from stagewatch.judgement.drawing.svg import svg
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.memory import State
 from stagewatch.judgement.sentence import sentence
-from stagewatch.judgement.wait_words import name, said
+from stagewatch.judgement.wait_words import name, wait_sentence
 from stagewatch.judgement.waits import Wait, key, waits_of
 
 MOST_WAITS = 24
 _ALIKE = 3
-"""So many waits that differ in names alone are listed."""
+"""Up to so many waits that differ only in numbers are listed."""
 _LONGEST = 1200
-"""Characters of a sentence: a job names its groups as it likes."""
+"""The most characters of a sentence: a job names its groups as it likes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +108,7 @@ def text(
     width: int | None,
 ) -> str:
     """The explanation."""
-    lines = [*_paragraph(_which(case), "", width), ""]
+    lines = [*_paragraph(_title(case), "", width), ""]
     charged = {key(rank) for state in states for rank in state.verdict.culprits}
     ranks = case.moments[-1].ranks
     lines.append(bold("THE RANKS", colour))
@@ -117,8 +117,8 @@ def text(
     if any(rank.overdue for rank in ranks):
         lines.append("  ! no progress for longer than the stage may take")
     lines += ["", bold("WHO WAITS FOR WHOM", colour)]
-    for line in told(waits, several=len(states) > 1) or [
-        "nothing shows that a rank waits for another"
+    for line in wait_sentences(waits, several=len(states) > 1) or [
+        "no evidence shows that a rank waits for another"
     ]:
         lines += _paragraph(line, "  ", width)
     steps = reasons(case.moments[-1], states, case.limits)
@@ -136,8 +136,8 @@ def text(
     return "\n".join(lines)
 
 
-def _which(case: CaseFile) -> str:
-    """Of what the text is."""
+def _title(case: CaseFile) -> str:
+    """The title line: the job, the cluster and the moments."""
     cluster = f" of cluster {name(case.cluster)}" if case.cluster else ""
     moments, at = len(case.moments), case.moments[-1].time
     job = f"Job {name(case.job_id)}{cluster} as of {_utc(at)}"
@@ -154,17 +154,17 @@ def _utc(seconds: float) -> str:
         return f"{seconds:.0f}"
 
 
-def told(waits: Sequence[Wait], *, several: bool) -> list[str]:
-    """The waits as sentences; of those that differ in numbers alone the first few."""
+def wait_sentences(waits: Sequence[Wait], *, several: bool) -> list[str]:
+    """The waits as sentences; of waits that differ only in numbers, the first few."""
     alike: dict[object, list[Wait]] = {}
     for wait in waits:
         kind = re.sub(r"\d+", "*", wait.group)
-        what = wait.kind, wait.op, kind, wait.waiters[0].role, bool(wait.beyond)
+        what = wait.kind, wait.op, kind, wait.waiters[0].role, bool(wait.outsider)
         alike.setdefault(what, []).append(wait)
     lines = []
     for same in alike.values():
         shown = same if len(same) <= _ALIKE + 1 else same[:_ALIKE]
-        lines += [said(wait, roles=several) for wait in shown]
+        lines += [wait_sentence(wait, roles=several) for wait in shown]
         if len(same) > len(shown):
             lines.append(f"... and {len(same) - len(shown)} more waits like these")
     if len(lines) > MOST_WAITS:
@@ -178,7 +178,7 @@ def _verdict(verdict: Verdict, width: int | None) -> Iterator[str]:
 
 
 def _paragraph(text: str, indent: str, width: int | None) -> list[str]:
-    """A paragraph in lines for a terminal of that width, or in one."""
+    """A paragraph as lines for a terminal of that width; without a width, one line."""
     if width is None:
         return [f"{indent}{text}"]
     return textwrap.wrap(

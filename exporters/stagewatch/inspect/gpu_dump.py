@@ -1,9 +1,9 @@
-"""Has CUDA write a core dump of the GPU of a rank at fault, and tells which kernel runs there.
+"""Has CUDA write a core dump of the GPU of a rank at fault, and finds the kernel that runs there.
 
-A process that was started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 writes one once something is
-written into its pipe (cuda-gdb's manual, "GPU core dump support").  It would end afterwards, but
-for `skip_abort` in CUDA_COREDUMP_GENERATION_FLAGS: without that nobody is asked.  Nor are processes
-of other users, whose dumps are theirs.  No GPU has run this: a stand-in for CUDA has.
+A process started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 writes a dump when data is written into
+its pipe (cuda-gdb's manual, "GPU core dump support").  It ends afterwards unless
+CUDA_COREDUMP_GENERATION_FLAGS has `skip_abort`, so processes without that flag are not asked.  Nor
+are processes of other users.  This has been tested with a stand-in for CUDA, but on no GPU.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from stagewatch.judgement.judge import Verdict
 
 MAX_RANKS = 2
 MAX_NAME = 160
-"""Of a kernel."""
+"""The longest name of a kernel."""
 WAIT_SECONDS = 60.0
-"""For a dump, and for the debugger that reads it."""
+"""Time for a dump, and time for the debugger that reads it."""
 STILL_SECONDS = 1.0
 """A dump that has not grown for so long is complete."""
 ENABLED, PIPE, FILE, FLAGS = (
@@ -44,11 +44,11 @@ _KERNEL = re.compile(r"^#0 .*? in (.+?)(?:<<<|\s*\()", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Dumped:
-    """What a core dump has shown of a rank's GPU."""
+    """The kernel on a rank's GPU, from a core dump."""
 
     rank: RankFacts
     kernel: str = ""
-    """Empty where none runs, or none is known."""
+    """Empty if no kernel runs, or none is known."""
     problem: str = ""
     file: str = ""
 
@@ -59,13 +59,13 @@ class Dumped:
 
 
 def dump(verdicts: Sequence[Verdict], wait: float = WAIT_SECONDS) -> list[Dumped]:
-    """The GPUs of the ranks at fault on this node, of a few at most."""
+    """Dump the GPUs of at most `MAX_RANKS` ranks at fault on this node."""
     suspects = [rank for verdict in verdicts if verdict.stalled for rank in verdict.culprits]
     return [_of(rank, wait) for rank in [rank for rank in suspects if rank.pid][:MAX_RANKS]]
 
 
 def with_kernels(ranks: Sequence[RankFacts], dumped: Sequence[Dumped]) -> list[RankFacts]:
-    """The facts, with what the GPUs of ranks run."""
+    """The facts with the kernels of dumped GPUs."""
     kernels = {one.rank.pid: one.kernel for one in dumped}
     return [replace(rank, gpu_kernel=kernels.get(rank.pid, "")) for rank in ranks]
 
@@ -80,7 +80,7 @@ def _of(rank: RankFacts, wait: float) -> Dumped:
 
 
 def _dump(pid: int, wait: float) -> Path:
-    """The core dump that the process writes now.  Raises `OSError` where it does not."""
+    """Ask a process for a core dump, and wait for it.  Raises `OSError` if none comes."""
     uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
     if uid != os.getuid():
         raise OSError(0, "only its user may ask for one")
@@ -108,7 +108,7 @@ def _dump(pid: int, wait: float) -> Path:
 
 
 def _matching(pid: int, environ: Mapping[str, str], name: str) -> set[str]:
-    """What lies where a name of CUDA's leads to, in which %h, %p and %t stand for host, process and
+    """The files that match a name of CUDA's, in which %h, %p and %t stand for host, process and
     time."""
     parts = re.split(r"(%[hpt])", environ[name])
     stand = {"%p": str(pid), "%h": "*", "%t": "*"}
@@ -118,7 +118,7 @@ def _matching(pid: int, environ: Mapping[str, str], name: str) -> set[str]:
 
 
 def _read(rank: RankFacts, file: str, wait: float) -> Dumped:
-    """The kernel in a dump, by NVIDIA's debugger."""
+    """The kernel in a dump, found by NVIDIA's debugger."""
     debugger = shutil.which("cuda-gdb")
     if debugger is None:
         why = "there is a core dump of its GPU, and cuda-gdb, which reads it, is not in PATH"

@@ -1,7 +1,7 @@
-"""The processes of a command under `stagewatch run`, if no record says what it does.
+"""The processes of a command under `stagewatch run` that keeps no stage record.
 
-A trainer and a worker that share a plain queue keep no record of it: who waits for whom is not
-seen, but where each process stands is.
+A trainer and a worker that share a plain queue record nothing.  Then nothing shows who waits for
+whom, but the place of each process in the code can be shown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STILL_CPU = 0.02
 """CPU use, of all processes together, up to which they count as standing still."""
 MAX_COMMAND = 48
 MAX_PLACES = 3
-"""Places in the user's own code that are shown of the threads of a process."""
+"""The most places in the user's own code that are shown for one process."""
 
 _TITLES = ("PID", "STATE", "WCHAN", "COMMAND", "AT")
 _STATES = {"S": "sleeps", "R": "runs", "D": "in a call", "T": "stopped", "t": "traced", "I": "idle"}
@@ -38,7 +38,7 @@ _STATES = {"S": "sleeps", "R": "runs", "D": "in a call", "T": "stopped", "t": "t
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What one `stagewatch run` has started."""
+    """The processes that one `stagewatch run` has started."""
 
     name: str
     pids: tuple[int, ...]
@@ -46,15 +46,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """Commands whose processes keep no record."""
+    """The text on commands whose processes keep no record."""
 
     lines: Sequence[str]
     still: bool
-    """Whether all processes of one of them stand still."""
+    """Whether all processes of one command stand still."""
 
 
 class Commands:
-    """All commands under `stagewatch run` here that may be looked at, from now on."""
+    """The commands under `stagewatch run` on this node that we may look at."""
 
     def __init__(self, proc: Procfs, files: Files) -> None:
         self._proc = proc
@@ -66,7 +66,8 @@ class Commands:
     def without_record(
         self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = ""
     ) -> Unrecorded:
-        """The commands of `job`, or all, none of whose processes has shown progress lately."""
+        """The text on commands whose processes have shown no progress lately; `job`: only those of
+        a job."""
         seconds = time.monotonic() - self._began
         kept = {rank.pid for rank in ranks if rank.record is not None}
         mine = [one for one in self._commands if job in ("", one.name)]
@@ -95,7 +96,7 @@ class Commands:
 
 
 def _has_progress(kept: set[int], facts: Iterable[RankFacts]) -> bool:
-    """Whether one of these ranks has made progress lately, or is in a stage, which has a budget."""
+    """Whether a rank of these has made progress lately, or is in a stage, which has a budget."""
     return any(
         (fact.progress_age_seconds or 0.0) < MIN_SECONDS or fact.stage not in (None, "idle")
         for fact in facts
@@ -116,7 +117,8 @@ def _commands(proc: Procfs, files: Files) -> list[Command]:
 def _read(
     files: Files, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
 ) -> Mapping[int, bytes]:
-    """The file of each process that may be read; of none where the reader does not answer."""
+    """The content of a file of each process, as far as it may be read; none if the reader does not
+    answer."""
     try:
         read = files.read(file, pids, prefixes)
     except StagewatchError:
@@ -127,7 +129,7 @@ def _read(
 def stand_still(
     before: Mapping[int, ProcessStat], after: Mapping[int, ProcessStat], seconds: float
 ) -> bool:
-    """Whether no process of them has done anything meanwhile."""
+    """Whether no process did anything between two looks so many seconds apart."""
     lived = [stat for stat in after.values() if stat.state not in "ZX"]
     busy = any(stat.state in "RD" for stat in lived)
     used = sum(map(_cpu, lived)) - sum(_cpu(before[pid]) for pid in after if pid in before)
@@ -143,12 +145,12 @@ def lines(
     proc: Procfs,
     files: Files,
     taker: StackTaker,
-    names: Mapping[int, str] = MappingProxyType({}),
+    names: Mapping[tuple[int, int], str] = MappingProxyType({}),
 ) -> list[str]:
-    """A line for each process: its state, what it sleeps in, its command, where it stands.
+    """A line for each process: state, kernel function that it sleeps in, command, place in the
+    code.
 
-    `names`: of ranks, by pid.
-    """
+    `names`: the names of ranks by pid and start."""
     shown = sorted(pids)[:MAX_SHOWN]
     stats = proc.stats(shown)
     living = [pid for pid, stat in stats.items() if stat.state not in "ZX"]
@@ -162,7 +164,7 @@ def lines(
         status = proc.exit_status(pid) if gone else None
         rows.append(
             (
-                f"{pid}, {names[pid]}" if pid in names else str(pid),
+                ", ".join([str(pid), *filter(None, [names.get((pid, stat.start_ticks))])]),
                 ended(status) if gone else _STATES.get(stat.state, stat.state),
                 "-" if gone else short_channel(proc.wait_channel(pid, pid)) or "-",
                 printable(words or stat.command, MAX_COMMAND),
@@ -173,8 +175,8 @@ def lines(
 
 
 def _places(stats: Mapping[int, ProcessStat], taker: StackTaker) -> dict[int, str]:
-    """The lines of the user's own code that the threads of each process are at, as far as it runs
-    Python; the thread that trains comes first."""
+    """For each Python process, the lines of the user's own code that its threads are at; the
+    training thread comes first."""
     asked = [
         Rank("", "", 0, pid, start_ticks=stat.start_ticks)
         for pid, stat in stats.items()

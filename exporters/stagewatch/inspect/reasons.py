@@ -1,4 +1,4 @@
-"""Says step by step why the judge decided so on each role of a job."""
+"""Explains step by step why the judge decided as it did on each role of a job."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _stalled(verdict: Verdict) -> Reason:
         last = f", the last progress {duration(min(ages))} ago" if ages else ""
         count = f"all {len(live)} ranks" if len(within) == len(live) else whom(within, roles=False)
         be = "is" if len(within) == 1 else "are"
-        return Reason(question, "No", (f"{count} {be} within what the stage may take{last}",))
+        return Reason(question, "No", (f"{count} {be} within the budget of the stage{last}",))
     return Reason(question, "No", ("the job has announced a pause",))
 
 
@@ -119,11 +119,11 @@ _TITLES = (
 
 
 _MOST = 4
-"""Lines on those at fault; of the rest only the number is shown."""
+"""The most lines on charged ranks; for the rest, only their number is shown."""
 
 
 def _evidence(own: Case) -> Reason:
-    """What was looked at and what of it counted, before other roles were weighed."""
+    """The kinds of evidence in a role, and which one counted, before other roles were weighed."""
     counted = _kind(own.charges) if own.charges else len(_TITLES)
     grounds = []
     for kind, title in enumerate(_TITLES):
@@ -140,7 +140,7 @@ def _evidence(own: Case) -> Reason:
         who = whom([charge.rank for charge in own.charges], roles=False)
         answer = f"{who[:1].upper()}{who[1:]}"
     else:
-        answer = f"None of them: {NOBODY.get(own.nobody, own.nobody)}"
+        answer = f"None of them: {NOBODY.get(own.unnamed, own.unnamed)}"
     return Reason("Which of its ranks is at fault?", answer, tuple(grounds))
 
 
@@ -158,7 +158,7 @@ def _kind(charges: Sequence[Charge]) -> int:
 
 
 def _charged(charges: Sequence[Charge]) -> list[str]:
-    """A line for those at fault for the same reason."""
+    """Lines on the charged ranks, one for all with the same evidence."""
     alike: dict[tuple[str, ...], list[RankFacts]] = {}
     for charge in charges:
         what = charge.evidence, charge.group, charge.op, charge.confidence
@@ -172,14 +172,14 @@ def _charged(charges: Sequence[Charge]) -> list[str]:
 
 
 def _nobody(kind: int, own: Case) -> str:
-    """Why a kind of evidence named nobody, where more than that is known."""
+    """Why a kind of evidence named nobody; `nobody` if no more is known."""
     if kind == _DIED and own.gone:
         who = whom(own.gone, roles=False)
         return f"{who}, but the job no longer counts on it"
     if kind == _LEFT and own.left:
-        return f"{departed(own.left)}, and nobody is seen to miss them"
+        return f"{departed(own.left)}, and nobody visibly waits for them"
     if kind == _GRAPH and own.edges:
-        return "who is waited for is within its time, waits as well, or is one of several"
+        return "whoever others wait for is within its budget, waits too, or is one of several"
     return "nobody"
 
 
@@ -203,7 +203,7 @@ def _beside(
     if not verdict.charges:
         return Reason(question, "No")
     rivals = [one for role, one in alone.items() if role != verdict.role and one.charges]
-    rest = "what the others show is weaker" if rivals else "no other role shows anything"
+    rest = "their evidence is weaker" if rivals else "they have no evidence"
     return Reason(question, f"No: {rest}")
 
 
@@ -218,7 +218,7 @@ _AS_A_WHOLE = {
         "ranks of other roles wait for dead members, or may wait for these",
     ),
 }
-"""Why a role is at fault though nothing in it alone says so."""
+"""Why a role is at fault as a whole, although nothing within it shows so, by evidence."""
 
 
 def _dying(verdicts: Sequence[Verdict]) -> bool:
@@ -230,7 +230,7 @@ def _dying(verdicts: Sequence[Verdict]) -> bool:
 
 
 def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Why a role gives way to others."""
+    """Why the evidence of a role gives way to that of other roles."""
     grounds = [
         f"the kernel shows {wait.how} that rank {wait.rank} of {name(wait.role)} must end"
         for wait in own.outside
@@ -263,7 +263,7 @@ def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tup
 
 
 def _stays(other: Verdict) -> str:
-    """Why ranks may wait for a role that is not stalled; empty if nothing says so."""
+    """Why ranks may wait for a role that is not stalled; empty if nothing shows so."""
     if other.case.never_marked:
         return "has never marked progress"
     ages = [rank.step_age_seconds for rank in other.case.live]
@@ -282,14 +282,14 @@ def _left_just_now(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _summary(verdict: Verdict) -> str:
-    """Who of a role is at fault, why, and how sure that is."""
+    """The ranks of a role at fault, why, and with which confidence."""
     first, several = verdict.charges[0], len(verdict.charges) > 1
     who = whom(verdict.culprits, roles=False)
     does = meaning(first, several=several)
     return f"{who} {does} ({first.evidence}, {first.confidence})"
 
 
-# ---- Is somebody woken? -------------------------------------------------------------------------
+# ---- Does it page? ------------------------------------------------------------------------------
 
 
 def _woken(state: State, now: float, limits: Limits) -> Reason:
@@ -304,23 +304,23 @@ def _woken(state: State, now: float, limits: Limits) -> Reason:
     patience, silent = state.patience_seconds, state.silent_seconds
     if patience is None:
         grounds.append("it records only collectives, and may have nothing to do")
-        return Reason(question, "No, and nobody ever is", tuple(grounds))
+        return Reason(question, "No: this job pages nobody", tuple(grounds))
     waits = f"its patience is {duration(patience)}{_why_patient(state, patience, limits)}"
     grounds.append(f"silent for {'no time' if silent is None else duration(silent)}; {waits}")
     return Reason(question, "Yes" if state.paged else "Not yet", tuple(grounds))
 
 
 def _why_patient(state: State, patience: float, limits: Limits) -> str:
-    """Which of the reasons to be patient is the longest."""
+    """The reason for the present patience: the one that gives the longest."""
     stages = {rank.stage for rank in state.verdict.case.live}
     long = {limits.long(stage): stage for stage in stages if limits.long(stage)}
     if patience in long:
-        return f", since {long[patience]} may take so long"
+        return f", because {long[patience]} may take so long"
     return {
         limits.page_seconds: ", the minimum",
-        limits.young_seconds: ", since the job is young, or may wait for a process that is slow to "
-        "answer",
-        limits.working_seconds: ", since the rank at fault is at work",
-        limits.untaught_busy_seconds: ", since it keeps a core busy in a stage of unknown length, "
-        "or asks a process that answers",
+        limits.young_seconds: ", because the job is young, or may wait for a process that is slow "
+        "to answer",
+        limits.working_seconds: ", because the rank at fault is at work",
+        limits.untaught_busy_seconds: ", because it keeps a core busy in a stage of unknown "
+        "length, or asks a process that answers",
     }.get(patience, ", by the longest pause that the job has recovered from")

@@ -1,9 +1,9 @@
-"""Lays out the ranks of a case as a table, those alike in one line."""
+"""Lays out the ranks of a case as a table, with one line for ranks that are alike."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from stagewatch.core.terminal import aligned
 from stagewatch.core.words import duration
@@ -14,11 +14,11 @@ from stagewatch.judgement.words import DOING, sleeps_in
 from stagewatch.ranks.wait_class import WaitClass
 
 FEW = 12
-"""So many ranks have a line each."""
+"""Up to so many ranks have a line each."""
 MOST = 32
-"""Lines; of the rest only the number is shown."""
+"""The most lines; for the rest, only the number of ranks is shown."""
 _WIDEST = 80
-"""Characters of what a rank is inside of."""
+"""The most characters of the calls that a rank is inside of."""
 _TITLES = (
     *("ROLE", "RANK", "NODE", "STAGE", "STEP"),
     *("SILENT FOR", "BUDGET", "HOW IT WAITS", "INSIDE OF"),
@@ -27,14 +27,14 @@ _RIGHT = {"STEP", "SILENT FOR", "BUDGET"}
 
 
 def rows(ranks: Sequence[RankFacts], charged: Collection[Key]) -> list[tuple[str, bool]]:
-    """The lines of the table, each with whether a rank at fault is in it; the title comes first."""
+    """The lines of the table, titles first, each with whether a rank at fault is in it."""
     folded = _folded(sorted(ranks, key=lambda rank: (rank.role, rank.rank)), charged)
     shown = folded
     if len(folded) > MOST:
         order = sorted(folded, key=lambda one: (key(one[0]) not in charged, -len(one)))
         kept = {key(one[0]) for one in order[:MOST]}
         shown = [one for one in folded if key(one[0]) in kept]
-    lines = aligned(_told([_TITLES, *map(_cells, shown)]), _RIGHT)
+    lines = aligned(_known_columns([_TITLES, *map(_cells, shown)]), _RIGHT)
     marks = [False, *(key(one[0]) in charged for one in shown)]
     told = list(zip(lines, marks, strict=True))
     if len(folded) > len(shown):
@@ -44,7 +44,7 @@ def rows(ranks: Sequence[RankFacts], charged: Collection[Key]) -> list[tuple[str
 
 
 def _folded(ranks: Sequence[RankFacts], charged: Collection[Key]) -> list[list[RankFacts]]:
-    """Ranks by what they have in common; the more ranks, the less that is."""
+    """The ranks in groups that are alike; the more ranks, the coarser the groups."""
     folded: list[list[RankFacts]] = []
     for alike in (_same if len(ranks) <= FEW else _alike, _about_alike):
         kinds: dict[Hashable, list[RankFacts]] = {}
@@ -54,9 +54,6 @@ def _folded(ranks: Sequence[RankFacts], charged: Collection[Key]) -> list[list[R
         if len(folded) <= MOST:
             break
     return folded
-
-
-_Alike = Callable[[RankFacts], Hashable]
 
 
 def _same(rank: RankFacts) -> Hashable:
@@ -87,12 +84,12 @@ def _cells(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
         _span([rank.progress_age_seconds for rank in ranks]) + ("!" if first.overdue else " "),
         _span([rank.budget_seconds for rank in ranks]),
         how(first),
-        _one_of(within),
+        _in_common(within),
     )
 
 
-def _one_of(texts: set[str]) -> str:
-    """What all are inside of; of groups that differ by number the kind: `all_reduce * of tp:*`."""
+def _in_common(texts: set[str]) -> str:
+    """The common form of these texts; numbers that differ become `*`: `all_reduce * of tp:*`."""
     if len(texts) > 1:
         texts = {re.sub(r"\d+", "*", text) for text in texts}
     told = texts.pop() if len(texts) == 1 else "several"
@@ -124,7 +121,7 @@ def _span(values: Sequence[float | None]) -> str:
     return low if low == high else f"{low} - {high}"
 
 
-def _told(table: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Without the columns that nothing is known of."""
+def _known_columns(table: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The table without columns that are empty or unknown."""
     columns = zip(*table, strict=True)
     return list(zip(*[one for one in columns if set(one[1:]) != {"-"}], strict=True))

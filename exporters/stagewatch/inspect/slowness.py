@@ -1,4 +1,5 @@
-"""Says which ranks of a job are slow, what stands beside them, and whether all of it is slow.
+"""Sentences on the slow ranks of a job, on what may explain them, and on a job that is slow as a
+whole.
 
 The words and the figures are the judge's own, as in the alerts `SlowRank` and `JobSlow`.
 """
@@ -8,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from stagewatch.judgement.witnesses import said
+from stagewatch.judgement.witnesses import with_value
 from stagewatch.prometheus.api import Series
 
 Ask = Callable[[str], list[Series]]
-"""The series of a metric, of one job of one cluster."""
+"""Returns the series of a metric, for one job of one cluster."""
 RankKey = tuple[str, str, str]
 """Node, role and rank."""
 
@@ -46,8 +47,8 @@ def slow_ranks(ask: Ask, most: int) -> list[str]:
 
 
 def witnesses(ask: Ask) -> Mapping[RankKey, Sequence[str]]:
-    """What may explain each slow rank, in the order of the alert; once, however many judges say
-    it."""
+    """The sentences on what may explain each slow rank, in the order of the alert; each only once,
+    even with several judges."""
     found: defaultdict[RankKey, dict[str, str]] = defaultdict(dict)
     for one in sorted(ask("rl_rank_slow_witness"), key=lambda one: one.labels.get("witness", "")):
         found[rank_of(one)][one.labels.get("witness", "")] = _clause(one)
@@ -55,7 +56,7 @@ def witnesses(ask: Ask) -> Mapping[RankKey, Sequence[str]]:
 
 
 def slow_job(ask: Ask) -> list[str]:
-    """A sentence for each role whose steps take longer than they did, and for what has grown."""
+    """For each role whose steps take longer than they did, a sentence on that and on the causes."""
     slow = ask("job_role:rl_slow_job_told:ratio")
     if not slow:
         return []
@@ -80,8 +81,8 @@ def _grown(role: str, beside: str, causes: Sequence[Series]) -> str:
 
 
 def _clause(series: Series) -> str:
-    """The sentence that a series brings along, as a part of a longer one."""
-    text = said(series.labels.get("words", ""), series.value).removesuffix(".")
+    """The sentence in the labels of a series, as a part of a longer one."""
+    text = with_value(series.labels.get("words", ""), series.value).removesuffix(".")
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 

@@ -1,5 +1,5 @@
-"""Tells the story of a whole job in a few sentences: the judge's verdict, as of now or of the past,
-and what stands beside it."""
+"""Tells the story of a whole job in a few sentences: the judge's verdict, now or in the past, and
+related facts."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Story:
     job_id: str
     sentences: tuple[str, ...]
     wrong: bool
-    """Whether anything is wrong with it, as far as its ranks' series show."""
+    """Whether anything is wrong with the job, as far as the series of its ranks show."""
     cases: tuple[tuple[CaseFile, list[State]], ...] = field(default=(), repr=False)
-    """The facts that this was judged by and the answer, by cluster."""
+    """The case by cluster: the judged facts and the answer."""
 
 
 def tell(
@@ -43,9 +43,9 @@ def tell(
     limits: Limits = DEFAULT,
     before: Sequence[float] = BEFORE_SECONDS,
 ) -> Story:
-    """The story of a job as of `now` (Unix seconds); each cluster with such a job adds its own.
+    """The story of a job at `now` (Unix seconds), from every cluster with a job of this id.
 
-    Raises `StagewatchError` where the server does not know the job.
+    Raises `StagewatchError` if the server does not know the job.
     """
     ups = api.query(select("rl_rank_up", job_id=job_id), now)
     bare = [] if ups else api.query(select("rl_rank_still_seconds", job_id=job_id), now)
@@ -68,7 +68,7 @@ def tell(
 
 
 def _without_records(job_id: str, still: Sequence[Series]) -> Story:
-    """What is known of ranks whose program does not use stagewatch."""
+    """The story of ranks without stage records, whose program does not use stagewatch."""
     nodes = sorted({_node(one.labels) for one in still})
     count = f"{len(still)} rank{'s' if len(still) > 1 else ''}"
     more = f" and {len(nodes) - SHOWN} more nodes" if len(nodes) > SHOWN else ""
@@ -77,7 +77,7 @@ def _without_records(job_id: str, still: Sequence[Series]) -> Story:
         job_id,
         (
             f"Job {job_id}: {count} on {', '.join(nodes[:SHOWN])}{more} keep no stage record, so "
-            f"that progress cannot be judged; none was at work for {least}.",
+            f"progress cannot be judged; none was at work for {least}.",
         ),
         wrong=False,
     )
@@ -86,7 +86,7 @@ def _without_records(job_id: str, still: Sequence[Series]) -> Story:
 def judged(
     api: Queries, key: JobKey, now: float, limits: Limits, before: Sequence[float]
 ) -> tuple[CaseFile, list[State]]:
-    """A job's facts of the last minute and of now, and what the judge says of them."""
+    """The facts of a job over the last minute, and the judge's answer."""
     asker, course = Asker(api, limits, recorded=False), Course(limits)
     moments: list[Moment] = []
     states: list[State] = []
@@ -99,7 +99,7 @@ def judged(
 def _of_cluster(
     api: Queries, key: JobKey, judgement: tuple[CaseFile, list[State]], *, alone: bool
 ) -> Story:
-    """The story of the job that one cluster knows by this id; the empty name is no label."""
+    """The story of the job in one cluster; a cluster without a name has no label."""
     case, states = judgement
     now = case.moments[-1].time
     cluster, job_id = key
@@ -134,7 +134,7 @@ def _verdict(state: State) -> str:
 
 
 def _ranks(state: State) -> str:
-    """How many ranks the role has, where, and what they do in which stage."""
+    """The number of ranks of the role, their nodes, and what they do in which stage."""
     verdict = state.verdict
     here = [rank for rank in verdict.ranks if rank.left_seconds is None]
     nodes = sorted({rank.node for rank in here})

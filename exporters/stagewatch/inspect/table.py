@@ -20,7 +20,7 @@ _COLUMNS = (
 _RIGHT = {"RANK", "PID", "OPEN", "STEP", "PROGRESS", "CPU"}
 _LEGEND = "! no progress for longer than the stage may take"
 _COMPILED = re.compile(r"\.(constprop|isra|part|cold|llvm)\b.*")
-"""What compilers add to the name of a kernel function they have changed."""
+"""The suffixes that compilers add to the names of kernel functions."""
 
 
 def table(
@@ -49,7 +49,8 @@ def table(
 def short_channel(channel: str) -> str:
     """A wait channel in at most `MAX_CHANNEL` characters.
 
-    What compilers add goes first, then the kind of wait replaces the name, then the name is cut.
+    First the suffix of compilers is removed, then the kind of wait replaces the name, then the name
+    is cut.
     """
     name = _COMPILED.sub("", channel)
     if len(name) > MAX_CHANNEL:

@@ -1,7 +1,7 @@
-"""Who waits for whom below the program, from NCCL's plugin, the flight recorder or RAS.
+"""Waits below the program, from NCCL's profiler plugin, PyTorch's flight recorder or NCCL's RAS.
 
-By their programs, all members of a group may be inside a collective. Below the program one of them
-may not have launched it, its GPU may not have begun it, or it may send no bytes. The earliest open
+By their programs, all members of a group may be inside a collective. Below the program a member may
+not have launched it, its GPU may not have begun it, or it may send no bytes. The earliest open
 collective of a group counts.
 """
 
@@ -29,20 +29,20 @@ WITNESSES = {
     FLIGHT_RECORDER: "PyTorch's flight recorder",
     RAS: "NCCL's RAS",
 }
-"""In words, the most exact first."""
+"""The libraries in words, the most exact first."""
 _EXACTNESS = tuple(WITNESSES)
 
 Member = tuple[int, Communicator]
-"""The place of its rank, and what it has open."""
+"""The place of a rank, and the operation of its communicator."""
 Members = Mapping[int, Member]
-"""Those that one witness shows of one group, by number."""
+"""The members of one group that one library shows, by number."""
 
 
 def add_waits_below(live: Sequence[RankFacts], graph: Graph) -> None:
     """Add the waits that libraries show.
 
-    They count more than the programs' word that all members are together. If several libraries show
-    a wait, the edge is from the most exact one. Members that a program's count lacks are noted.
+    These waits outweigh the programs' records that all members are inside. If several libraries
+    show a wait, the most exact one makes the edge.
     """
     told: dict[tuple[Kind, frozenset[int]], str] = {}
     for members in _groups(live):
@@ -56,7 +56,8 @@ def add_waits_below(live: Sequence[RankFacts], graph: Graph) -> None:
 
 
 def _groups(live: Sequence[RankFacts]) -> Iterator[Members]:
-    """The groups in which a collective is open, unless two ranks claim to be the same member."""
+    """The groups with an open collective, without those in which two ranks claim the same
+    number."""
     found: defaultdict[tuple[int, str, int], list[tuple[int, Member]]] = defaultdict(list)
     for place, rank in enumerate(live):
         for one in rank.nccl:
@@ -65,16 +66,16 @@ def _groups(live: Sequence[RankFacts]) -> Iterator[Members]:
                 found[of].append((one.member, (place, one)))
     for _, those in sorted(found.items()):
         members = dict(those)
-        if len(members) == len(those) and any(map(_stands_in, members.values())):
+        if len(members) == len(those) and any(map(_has_open_collective, members.values())):
             yield members
 
 
-def _stands_in(member: Member) -> bool:
+def _has_open_collective(member: Member) -> bool:
     return member[1].open and member[1].collective
 
 
 def _add(edges: Sequence[Edge], live: Sequence[RankFacts], graph: Graph) -> None:
-    """Add edges; who is waited for and waits for nobody in the group is at fault there."""
+    """Add these edges of one group, and the waiters and targets, to the graph."""
     targets = frozenset().union(*(edge.targets for edge in edges))
     waiters = frozenset().union(*(edge.waiters for edge in edges))
     graph.waits |= waiters
@@ -86,20 +87,21 @@ def _add(edges: Sequence[Edge], live: Sequence[RankFacts], graph: Graph) -> None
     for edge in edges:
         for place in edge.targets:
             if place not in graph.awaited:
-                graph.awaited[place] = edge.group, _said(edge, live)
+                graph.awaited[place] = edge.group, _operation_in_words(edge, live)
                 graph.below[place] = edge.kind.value
 
 
 def _look(members: Members, graph: Graph) -> list[Edge]:
-    """The first kind of wait that applies: not launched, another operation, not begun, no bytes.
+    """The edges of a group, of the first kind that applies: not launched, another operation, not
+    begun, no bytes.
 
-    Only a witness that sees all members can say that one has done less than the others.
+    Only a library that sees all members can show that one has done less than the others.
     """
-    sequence = min(one.sequence for _, one in filter(_stands_in, members.values()))
+    sequence = min(one.sequence for _, one in filter(_has_open_collective, members.values()))
     here = {
         number: member
         for number, member in members.items()
-        if _stands_in(member) and member[1].sequence == sequence
+        if _has_open_collective(member) and member[1].sequence == sequence
     }
     whole = len(members) == next(iter(members.values()))[1].members
     late = {n: m for n, m in members.items() if n not in here and m[1].sequence < sequence}
@@ -116,8 +118,7 @@ def _look(members: Members, graph: Graph) -> list[Edge]:
 
 
 def _contradict(here: Members, graph: Graph) -> None:
-    """Note where a program's count says that some have not come to others, which are there by what
-    a library shows."""
+    """Note the library as a contradiction on edges `NOT_COME` whose ranks it all shows inside."""
     one, inside = next(iter(here.values()))[1], _places(here)
     graph.edges = [
         replace(edge, witness=WITNESSES[one.witness])
@@ -140,7 +141,7 @@ def _wait(waiters: Members, targets: Members, kind: Kind, lacks: str = "", over:
 
 
 def _differing(here: Members, graph: Graph) -> bool:
-    """Whether they have launched different operations, or sizes that must be equal."""
+    """Whether the members have launched different operations or sizes; a minority is noted."""
     does = {place: (one.op, one.size) for place, one in here.values()}
     (usual, count), *others = Counter(does.values()).most_common()
     if not others:
@@ -155,8 +156,8 @@ def _differing(here: Members, graph: Graph) -> bool:
 
 
 def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
-    """Whose bytes do not come: the network has them and does not bring them, or its GPU waits for
-    no peer, and sends nothing."""
+    """The edges to the members whose bytes do not arrive: the network does not deliver them, or
+    the member waits for no peer and sends nothing."""
     awaited = {
         number: {one.peer for one in mine.transfers if one.waits != NETWORK and one.peer in here}
         for number, (_, mine) in here.items()
@@ -170,7 +171,7 @@ def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
     senders, receivers = {sender for _, sender in lost}, {receiver for receiver, _ in lost}
     roots = senders
     if len(senders) > 1 and len(receivers) == 1:
-        roots = receivers  # it gets nothing from anybody
+        roots = receivers  # a single receiver gets nothing from anybody
     if not lost and whole:
         free = {peer for peers in awaited.values() for peer in peers if not awaited[peer]}
         roots = free if 2 * len(free) <= len(here) else set()
@@ -193,9 +194,9 @@ def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
         yield _wait({number: here[number]}, whom, Kind.NO_BYTES, "bytes")
 
 
-def _said(edge: Edge, live: Sequence[RankFacts]) -> str:
-    """What they wait in, for whom, as people say it where one is at fault: `all_reduce 7 of world,
-    where rank 3's proxy waits for its bytes over mlx5_2`."""
+def _operation_in_words(edge: Edge, live: Sequence[RankFacts]) -> str:
+    """The operation of an edge in words, to be followed by its group: `all_reduce 7 (rank 3's proxy
+    waits for its bytes over mlx5_2)`."""
     if edge.kind is not Kind.NO_BYTES:
         return f"{edge.op} {edge.sequence}"
     ranks = sorted(live[place].rank for place in edge.waiters)

@@ -1,5 +1,4 @@
-"""The case of one role: which rank is at fault and why, and what that means for the job's other
-roles."""
+"""The case of one role: which ranks are at fault and why, and what that means for other roles."""
 
 from __future__ import annotations
 
@@ -26,11 +25,11 @@ WEAK = (
     *("awaited_through", "left_loop_early", "odd_one_out", "stack_differs", "stage_differs"),
     *("stands_alone", "waits_unlike"),
 )
-"""Evidence that a wait for another role may leave as well."""
+"""Weak evidence: a wait for another role may look the same."""
 _GUESSED = (*WEAK, "role_differs", "stage_behind", "alone", "not_launched")
-"""Evidence of how and where a rank waits, where nobody is seen to wait for it in a group."""
+"""Evidence that makes a charge only `likely`, unless others wait for the rank in a group."""
 _ALWAYS_GUESSED = ("device_idle", "not_started")
-"""Evidence of what others seem to wait for."""
+"""Evidence that always makes a charge only `likely`."""
 _ASLEEP = (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
 
 
@@ -47,21 +46,21 @@ class Charge:
     or `device_lost`."""
     group: str = ""
     op: str = ""
-    """What the others wait for it in, where that is known."""
+    """The operation in which the others wait for it, if known."""
     outlasts: bool = False
-    """Whether it waits in there itself, while most of the others have left the job already."""
+    """Whether the rank itself still waits in this operation after most others left the job."""
     in_turn: bool = False
-    """Whether it waits, through other roles, for those that wait for it."""
+    """Whether the rank waits, through other roles, for those that wait for it."""
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal has stopped it, which no peer can do."""
+        """Whether a signal has stopped the rank; no peer can do that."""
         return self.rank.wait_class is WaitClass.STOPPED
 
     @property
     def confidence(self) -> str:
-        """`sure` if others are seen to wait for it, or it cannot go on by itself; else `likely`,
-        as of a rank without a record, which may have ended in good order."""
+        """`sure` if others are seen to wait for the rank, or if it cannot go on by itself; else
+        `likely`.  A rank without a record is `likely`: it may have ended in good order."""
         guessed = self.evidence in _GUESSED and not (self.group or self.stopped)
         guessed |= self.evidence in _ALWAYS_GUESSED or self.in_turn
         guessed |= self.rank.record is RecordState.NONE
@@ -74,35 +73,35 @@ class Case:
 
     live: Sequence[RankFacts]
     gone: Sequence[RankFacts]
-    """They have died."""
+    """Ranks that have died."""
     left: Sequence[RankFacts] = ()
-    """They have left lately, and no agent shows them."""
+    """Ranks that have left the job lately; no agent shows them any more."""
     charges: tuple[Charge, ...] = ()
-    nobody: str = ""
-    """What is known where nobody is at fault: `mismatch`, `missing`, `cycle`, `call` (each rank
-    waits for a tool, an environment or a reward function), `outsider` (a process that is no rank)
-    or `group_only`; or `other_role`, where they give way to another role."""
+    unnamed: str = ""
+    """Why nobody is charged: `mismatch`, `missing`, `cycle`, `call` (each rank waits for a tool, an
+    environment or a reward function), `outsider` (they wait for a process that is no rank),
+    `group_only` (no rank stands out), `asking` (the kernel may still show whom the suspects wait
+    for) or `other_role` (the evidence of another role is stronger)."""
     waiting: frozenset[int] = frozenset()
-    """Places of the ranks that wait for somebody."""
+    """Places of the ranks that wait for another rank or process."""
     holding: frozenset[int] = frozenset()
     """Places of the ranks that hold the others up, even if they mark progress."""
     late: frozenset[int] = frozenset()
-    """Places of the ranks that have not come as far as others in a group of several roles."""
+    """Places of the ranks that are behind others in a group of several roles."""
     misses: bool = False
-    """Whether some ranks are overdue, and some wait for members of their group that nothing
-    shows."""
+    """Whether a rank is overdue and a rank waits for members of its group that do not live here."""
     unseen: bool = False
-    """Whether some wait for members that are no ranks of the job's other roles either."""
+    """Whether a rank waits for members that live in no role of the job."""
     others: frozenset[str] = frozenset()
-    """The job's other roles that live."""
+    """The other roles of the job that have live ranks."""
     own_world: bool = True
-    """Whether no other role shares the numbers of its ranks."""
-    met: bool = False
-    """Whether one of these is in the stage that hands weights over."""
-    missed: frozenset[int] = frozenset()
-    """Numbers of its ranks that all other members of a group of several roles wait for."""
+    """Whether the role numbers its ranks by itself, apart from the other roles."""
+    partner_hands_over: bool = False
+    """Whether one of the other roles is in the stage that hands weights over."""
+    awaited_by_all: frozenset[int] = frozenset()
+    """Numbers of its ranks for which all other members of a group of several roles wait."""
     outside: tuple[KernelWait, ...] = ()
-    """The waits for something that is not a rank of the role, as the kernel shows them."""
+    """The waits for anything but ranks of the role, as the kernel shows them."""
     edges: tuple[Edge, ...] = ()
     """Who waits for whom, by place."""
 
@@ -115,14 +114,13 @@ class Case:
 
     @property
     def lacks_somebody(self) -> bool:
-        """Whether ranks of it have died, left or never come, and are at fault or have left others
-        waiting."""
+        """Whether ranks are charged with being absent, or others still wait for ranks that left."""
         absent = self._charged_with("process_gone", "missing", "node_lost", "not_started")
         return absent or any(charge.outlasts for charge in self.charges)
 
     @property
     def lacks_starters(self) -> bool:
-        """Whether ranks of it have never come, and are at fault."""
+        """Whether ranks are charged with having never started."""
         return self._charged_with("not_started")
 
     def _charged_with(self, *evidence: str) -> bool:
@@ -130,46 +128,53 @@ class Case:
 
     @property
     def sees_all(self) -> bool:
-        """Whether all ranks of the role are or were known. If some are unknown, they may wait, may
-        have left, or may be what a rank that has left here became on another node."""
+        """Whether every rank of the role has been seen.
+
+        An unseen rank may wait, may have left, or may be a rank that left here and moved to another
+        node."""
         numbers = {rank.rank for rank in (*self.live, *self.gone, *self.left)}
         world = max((rank.world_size or 0 for rank in self.live or self.left), default=0)
         group = max((rank.group_sizes.get("world", 0) for rank in self.live), default=0)
         return 0 < (world or group) <= len(numbers)
 
     @property
+    def lacks_unknown(self) -> bool:
+        """Whether its world has ranks that have never been seen."""
+        return self._world_size > 0 and not self.sees_all
+
+    @property
     def bare(self) -> bool:
-        """Whether none that lives keeps a record."""
+        """Whether ranks live and none of them keeps a record."""
         return bool(self.live) and all(rank.record is RecordState.NONE for rank in self.live)
 
     @property
     def awaits_absent(self) -> bool:
-        """Whether those that live may wait for those that have left: not where most have, as at the
+        """Whether the live ranks may wait for those that left: neither if most have left, as at the
         end of a job, nor while a GPU computes."""
         computes = any(rank.computes for rank in self.live)
         return len(self.absent_long) <= len(self.live) and not computes
 
     @property
     def absent_long(self) -> tuple[RankFacts, ...]:
-        """Those that have left long enough ago for others to be said to wait for them."""
+        """The ranks that left so long ago that others may be said to wait for them."""
         return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) > ABSENT_SECONDS)
 
     @property
     def lost_with_node(self) -> list[RankFacts]:
-        """Those of them whose node is lost as well."""
+        """The ranks of `absent_long` whose node is lost."""
         return [rank for rank in self.absent_long if rank.node_lost]
 
     def absent_numbers(self, most: int) -> tuple[list[int], int]:
-        """The numbers of the first unknown ranks, and how many there are, as far as the size of the
-        world is known."""
+        """The lowest numbers (at most `most`) of ranks that do not live, and the count of all of
+        them, as far as the size of the world is known."""
         return _lacking(self._world_size, {rank.rank for rank in self.live}, most)
 
     @property
     def never_seen(self) -> list[RankFacts]:
-        """Ranks of the world that were never known, while the others are at their beginning.
+        """Ranks of the world that were never seen, while the others are still starting.
 
-        There are none if more ranks are unknown than live (the agents may see only a part of the
-        job), if roles may share the numbers of a world, and if it is unknown whether ranks have
+        Empty if more ranks are unseen than live (the agents may see only a part of the job), if
+        another role may share the rank numbers, and if no record shows whether the ranks have
         begun.
         """
         began = self.staged or any(
@@ -190,7 +195,8 @@ class Case:
         return max((rank.world_size or 0 for rank in self.live), default=0)
 
     def waited_for(self, numbers: Iterable[int]) -> set[int]:
-        """Numbers of these ranks, of those whom they wait for, and so on."""
+        """The numbers of these ranks, and of all ranks that they wait for, directly or through
+        others."""
         numbers = set(numbers)
         todo = [at for at, rank in enumerate(self.live) if rank.rank in numbers]
         reached = set(todo)
@@ -207,11 +213,11 @@ class Case:
                     reached |= edge.targets
         return {self.live[at].rank for at in reached}
 
-    # ---- How much its charges are worth beside another role's -----------------------------------
+    # ---- Are its charges stronger than another role's? ------------------------------------------
 
     @property
     def sure(self) -> bool:
-        """Whether a charge rests on more than where and how a rank waits."""
+        """Whether a charge rests on more than where and how the rank waits."""
         return any(
             charge.stopped or not (charge.evidence in WEAK or self._awaits_role(charge))
             for charge in self.charges
@@ -223,40 +229,41 @@ class Case:
         return bool(self.charges) and all(map(self._awaits_role, self.charges))
 
     def _awaits_role(self, charge: Charge) -> bool:
-        """Whether the others wait for a rank that is asleep in no stage, in the one that hands
-        weights to another role while no other role is in that, or in one that has the name of
-        another role."""
+        """Whether the charged rank may itself wait for another role: it is asleep in no stage, in
+        the stage that hands weights over (while no other role is in it), or in a stage that has the
+        name of another role."""
         rank = charge.rank
         if charge.evidence not in ("awaited", "left_loop_early") or rank.wait_class not in _ASLEEP:
             return False
-        if rank.rank in self.missed or rank.stands_alone:  # it awaits nobody, or who waits for it
-            return False
+        if rank.rank in self.awaited_by_all or rank.stands_alone:
+            return False  # it waits for nobody, or for those that wait for it
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
-        hands_over = rank.stage == HANDS_OVER and not self.met
+        hands_over = rank.stage == HANDS_OVER and not self.partner_hands_over
         return between or hands_over or rank.stage in self.others
 
     @property
     def waits_alike(self) -> bool:
-        """Whether these poll or spin, as most do that wait inside."""
+        """Whether the charged ranks may wait for another role, and wait like most ranks inside
+        collectives."""
         return self.awaits_role and not self.waits_unlike
 
     @property
     def waits_unlike(self) -> bool:
-        """Whether a charged rank waits otherwise than most that wait inside."""
+        """Whether a charged rank waits in another way than most ranks inside collectives."""
         usual = usual_waits(self.live[at] for at in self.waiting) | {WaitClass.UNKNOWN}
         return any(charge.rank.wait_class not in usual for charge in self.charges)
 
     @property
-    def stands(self) -> bool:
-        """Whether some are inside of stages of the loop, none waits for a member that has not come,
-        nor may, and none is at fault: ranks of other roles may wait for them."""
+    def stands_in_loop(self) -> bool:
+        """Whether ranks are in stages of the loop, none of them waits or may wait for a member, and
+        none is charged: other roles may wait for them."""
         return not (self.charges or self.waiting or self.unsized) and any(
             rank.stage not in OUTSIDE for rank in self.live
         )
 
     @property
-    def stays(self) -> bool:
-        """Whether somebody is at fault inside of a stage of the loop, and awaits no other role."""
+    def charged_in_loop(self) -> bool:
+        """Whether a charged rank lives, is in a stage of the loop, and waits for no other role."""
         return any(
             charge.rank.stage not in OUTSIDE
             and charge.rank.wait_class is not WaitClass.GONE
@@ -265,46 +272,56 @@ class Case:
         )
 
     @property
-    def stands_whole(self) -> bool:
-        """Whether all are in one stage of the loop, which has not the name of another role, in no
-        collective, and at one place of their code, and none is at fault; nor may they wait for what
-        they have called."""
+    def stands_as_a_whole(self) -> bool:
+        """Whether all ranks are in one stage of the loop, at one place of their code and in no
+        collective, and none is charged.
+
+        The stage must not have the name of another role, and the ranks must not be in calls of
+        tools."""
         stages = {rank.stage for rank in self.live}
         places = {rank.stack.group for rank in self.live}
         at_one = len(self.live) == 1 or (len(places) == 1 and "" not in places)
-        alone = self.nobody != "call" and not any(rank.inside for rank in self.live)
-        return self.stands and alone and at_one and len(stages - self.others) == len(stages) == 1
+        alone = self.unnamed != "call" and not any(rank.inside for rank in self.live)
+        return (
+            self.stands_in_loop
+            and alone
+            and at_one
+            and len(stages - self.others) == len(stages) == 1
+        )
 
     @property
     def only_waits(self) -> bool:
-        """Whether all wait for members that are not here, for ranks that may wait for another role,
-        or for each other at a queue that another may fill, or are between two stages of the loop
-        themselves."""
-        others = self.nobody in ("outsider", "other_role")
+        """Whether the whole role only waits for other roles.
+
+        Its ranks wait for members that are not here, for ranks that may wait for another role, or
+        at a queue that another role may fill; or they are between two stages of the loop."""
+        others = self.unnamed in ("outsider", "other_role")
         asks = others and all(wait.through for wait in self.outside)
-        shares = self.nobody == "cycle" and any(edge.kind is Kind.KERNEL for edge in self.edges)
-        nobody = not self.charges and (
-            asks or shares or self.nobody == "missing" or not self.waiting
+        shares = self.unnamed == "cycle" and any(edge.kind is Kind.KERNEL for edge in self.edges)
+        held_up_by_none = not self.charges and (
+            asks or shares or self.unnamed == "missing" or not self.waiting
         )
-        if not (self.awaits_role or nobody):
+        if not (self.awaits_role or held_up_by_none):
             return False
+        charged = {id(charge.rank) for charge in self.charges}  # these may wait for another role
         return all(
             at in self.waiting
+            or id(rank) in charged
             or (rank.stage in OUTSIDE and not rank.inside and at not in self.late and self.staged)
             for at, rank in enumerate(self.live)
         )
 
     @property
     def firm_outside(self) -> tuple[KernelWait, ...]:
-        """The processes that are no ranks and do not go on, or are on another node."""
+        """The waits for processes that are no ranks and do not go on, and for other nodes."""
         known = (wait for wait in self.outside if wait.process != ANYBODY)
         return tuple(wait for wait in known if wait.process or wait.address)
 
-    # ---- How it goes on -------------------------------------------------------------------------
+    # ---- Does it go on? -------------------------------------------------------------------------
 
     @cached_property
     def staged(self) -> bool:
-        """Whether some have been in a stage of the loop."""
+        """Whether a live rank has been in a stage of the loop."""
         return any(rank.stages - {*OUTSIDE, "init"} for rank in self.live)
 
     @property
@@ -314,15 +331,16 @@ class Case:
 
     @property
     def may_idle(self) -> bool:
-        """Whether all are without marks, no rank is missing, none awaits peers that do not serve
-        others, and of those without a record none stands out or waits for a process that does not
-        go on: they may have nothing to do."""
+        """Whether the ranks may simply have nothing to do.
+
+        None makes marks or is absent, and none waits for peers unless the role serves others.  If
+        none keeps a record, none is charged or waits for a process that does not go on."""
         seen = [wait for rank in self.live for wait in rank.kernel_waits]
         serves = not seen or any(wait.process == ANYBODY for wait in seen)
         wrong = self.bare and bool(self.charges or self.firm_outside)
-        wrong |= not serves and any(rank.awaits_peers for rank in self.live)
+        wrong |= not serves and any(rank.awaits_ranks for rank in self.live)
         wrong |= self.lacks_somebody
-        return not wrong and all(rank.tells_nothing for rank in self.live)
+        return not wrong and all(rank.shows_only_activity for rank in self.live)
 
     @property
     def young(self) -> bool:
@@ -331,15 +349,17 @@ class Case:
         return bool(gaps) and sum(gaps) < YOUNG_GAPS * len(self.live)
 
     def steps_in_place(self, seconds: float) -> bool:
-        """Whether all have been at one step for about that long: a role makes its last step a
-        moment after the one that it holds up."""
+        """Whether all ranks have been at one step for about that long.
+
+        A role may make its last step a moment after the role that waits for it."""
         ages = [rank.step_age_seconds or 0.0 for rank in self.live]
         return bool(ages) and min(ages) > max(seconds - LATER_SECONDS, STEPLESS_SECONDS)
 
     def marks_in_vain(self, seconds: float) -> set[int]:
-        """Places of the ranks that are seen to wait, and make marks but no step for about as long
-        as their peers make neither, as in a loop that asks again and again; `seconds`: how long
-        these have made none, 0 if all go on."""
+        """Places of the ranks that wait, and make marks but no step, as in a loop that repeats a
+        request.
+
+        `seconds`: how long their peers have made neither marks nor steps; 0 if all go on."""
         return {
             at
             for at, rank in enumerate(self.live)
@@ -348,8 +368,8 @@ class Case:
         }
 
     def retries(self, seconds: float) -> bool:
-        """Whether all make marks of progress, and no step for a minute and about that long, and
-        none is seen to wait for somebody."""
+        """Whether all ranks make marks of progress, none waits, and none has made a step for a
+        minute and for about `seconds`."""
         return (
             self.steps_in_place(seconds)
             and not self.waiting
@@ -362,32 +382,32 @@ class Case:
         )
 
     @property
-    def free(self) -> bool:
-        """Whether some are overdue in no collective of known size, so that they may wait for
+    def may_wait_unseen(self) -> bool:
+        """Whether an overdue rank is in no collective of known size, so that it may wait for
         another role."""
         return any(rank.overdue and not rank.inside.keys() & self._sized for rank in self.live)
 
     @property
     def inside_sized(self) -> bool:
-        """Whether some are inside of a collective whose members are known in number."""
+        """Whether a rank is in a collective of a group of known size."""
         return any(rank.inside.keys() & self._sized for rank in self.live)
 
     @property
     def unsized(self) -> bool:
-        """Whether some are inside of a collective of a group whose size nobody knows."""
+        """Whether a rank is overdue and a rank is in a collective of a group of unknown size."""
         inside = {name for rank in self.live for name in rank.inside}
         return any(rank.overdue for rank in self.live) and bool(inside - self._sized)
 
     @cached_property
     def _sized(self) -> set[str]:
-        """The groups whose size somebody knows; sends and receives have a known peer."""
+        """The groups of known size; sends and receives count as such, since their peer is known."""
         known = {name for rank in self.live for name, size in rank.group_sizes.items() if size}
         return known | {POINT_TO_POINT}
 
     @cached_property
-    def running(self) -> bool:
-        """Whether all ranks record collectives, are in none and keep their cores busy: their GPUs
-        may be at work."""
+    def may_compute(self) -> bool:
+        """Whether all ranks record collectives, are in none and keep a core busy: their GPUs may be
+        at work."""
         return not self.charges and all(
             rank.wait_class is WaitClass.SPIN and rank.collectives and not rank.inside
             for rank in self.live
@@ -395,30 +415,34 @@ class Case:
 
     @property
     def workers(self) -> list[RankFacts]:
-        """Those that are at work, and that others may wait for because of that.
+        """The ranks at work, for which the others may wait; only the charged ones if there are any.
 
-        One whose GPU computes waits for nobody, whatever it has launched before.
+        A rank whose GPU computes waits for nobody, whatever it has launched before.
         """
         charged = {id(charge.rank) for charge in self.charges}
         return [
             rank
             for at, rank in enumerate(self.live)
-            if (rank.computes or ((rank.at_work or self.running) and at not in self.waiting))
+            if (rank.computes or ((rank.at_work or self.may_compute) and at not in self.waiting))
             and (id(rank) in charged or not charged)
         ]
 
 
 def _lacking(size: int, here: set[int], most: int) -> tuple[list[int], int]:
-    """The first numbers of a world of this size that are not here, and how many there are.
+    """The lowest numbers (at most `most`) of a world of this size that are not `here`, and their
+    count.
 
-    Whoever starts a job says how large it is, so that no list may be as long.
+    Users state the size of the world, so a full list could be of any length.
     """
     count = size - sum(number < size for number in here)
     return list(islice((one for one in range(size) if one not in here), most)), count
 
 
 def usual_waits(waiting: Iterable[RankFacts], *, tries_again: bool = False) -> set[WaitClass]:
-    """The class of most that wait inside, if whoever shares it waits for somebody as well."""
+    """The wait class of more than half of these ranks, if ranks in it wait for their peers.
+
+    Asleep counts only while a rank `tries_again`.
+    """
     counts = Counter(rank.wait_class for rank in waiting)
     alike = (WaitClass.POLL, WaitClass.SPIN, *((WaitClass.PARKED,) if tries_again else ()))
     return {one for one in alike if 2 * counts[one] > counts.total()}

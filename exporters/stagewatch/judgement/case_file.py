@@ -1,7 +1,7 @@
 """A case: the facts of one job at some moments as JSON, with the answer and perhaps the truth.
 
-`stagewatch inspect --json`, the judge and HangBench write them; `stagewatch explain` and the tests
-judge them again.  A wrong verdict that a user sends is a file that becomes a test.
+`stagewatch inspect --json`, the judge and HangBench write cases; `stagewatch explain` and the tests
+judge them again.  So the case of a wrong verdict that a user sends becomes a test.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stagewatch.ranks.stacks import Stack
 
 VERSION = 1
 MAX_BYTES = 64 << 20
-"""Of a file, unpacked."""
+"""The largest file, unpacked."""
 MAX_MOMENTS, MAX_RANKS = 4096, 131_072
 LEVELS = ("must", "may", "must not")
 
@@ -40,7 +40,7 @@ def _level(value: Any) -> str:
 
 
 def _number(value: Any) -> int:
-    """That of a rank or, below zero, of a server that is none."""
+    """The number of a rank or, if negative, of a server."""
     return -whole(-value) if type(value) is int and value < 0 else whole(value)
 
 
@@ -48,36 +48,38 @@ Level = Annotated[str, _level]
 Member = tuple[str, int, str]
 """Role, rank and node."""
 Expected = tuple[str, Annotated[int, _number], str]
-"""The same, or, with a number below zero, a server."""
+"""A `Member`, or a server with a negative number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What was the matter with a job that somebody has played, and how it is to be judged."""
+    """What was wrong with a played job, and which answers of the judge are right."""
 
     title: str
     collection: str
-    """Of shapes, that it is from."""
+    """The collection of shapes that it belongs to."""
     kind: str
     healthy: bool
     processes: tuple[Member, ...]
-    """All of the job, by number."""
+    """All processes of the job, by number."""
     expected: tuple[frozenset[Expected], ...]
-    """Each of these sets is right to be named; the empty one stands for nobody."""
+    """The right sets of culprits; the empty set stands for nobody."""
     suspicion: Level
+    """Whether the job must be suspected."""
     page: Level
-    """Whether to suspect the job and to wake somebody: one of the levels."""
+    """Whether the job must page."""
     evidence: frozenset[str]
-    """Words of which the evidence must have one; empty: any will do."""
+    """The right words of evidence; if empty, any is right."""
     trigger: float
+    """When the fault began, Unix seconds."""
     end: float
-    """When the fault began, and when the job had been watched for long enough: Unix seconds."""
+    """When the job had been watched for long enough, Unix seconds."""
     blind_spot: str = ""
-    """Why nobody can see the fault, if so."""
+    """Why nothing can show the fault, if so."""
     unsound: str = ""
-    """What the job did instead of what it was to do, if so."""
+    """How the job behaved otherwise than planned, if so."""
     servers: tuple[int, ...] = ()
-    """The pids of its processes that are no ranks, which `expected` numbers from -2 down."""
+    """The pids of its processes that are no ranks; in `expected` their numbers are -2, -3, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,10 @@ class CaseFile:
     limits: Limits = DEFAULT
     truth: Truth | None = None
     proposals: tuple[Proposal, ...] = ()
-    """To take nodes out, where hardware bears witness."""
+    """Proposals to take nodes out whose hardware is faulty."""
 
     def states(self) -> list[State]:
-        """What the judge says at the last moment."""
+        """The judge's answer at the last moment."""
         course = Course(self.limits)
         states: list[State] = []
         for moment in self.moments:
@@ -102,21 +104,21 @@ class CaseFile:
 
 
 def as_json(case: CaseFile, states: Iterable[State] = ()) -> dict[str, Any]:
-    """The case, with the answer of these states."""
+    """The case as JSON, with these states as the answer."""
     return {
         "version": VERSION,
         "cluster": case.cluster,
         "job_id": case.job_id,
-        "limits": _limits(case.limits),
-        "moments": [_moment(moment) for moment in case.moments],
+        "limits": _limits_json(case.limits),
+        "moments": [_moment_json(moment) for moment in case.moments],
         "answer": [answer(state) for state in states],
-        **({"truth": _told(case.truth)} if case.truth else {}),
+        **({"truth": _truth_json(case.truth)} if case.truth else {}),
         **({"proposals": list(map(asdict, case.proposals))} if case.proposals else {}),
     }
 
 
 def answer(state: State) -> dict[str, Any]:
-    """What the judge says of a role."""
+    """The judge's answer for one role, as JSON."""
     verdict = state.verdict
     return {
         "role": verdict.role,
@@ -143,7 +145,7 @@ def answer(state: State) -> dict[str, Any]:
 
 
 def read(file: Path) -> CaseFile:
-    """The case in a file, packed by gzip or not.  Raises `SourceError` with what is wrong."""
+    """The only case in a file, packed by gzip or not.  Raises `SourceError` with what is wrong."""
     cases = read_any(str(file))
     if len(cases) != 1:
         raise SourceError(f"{file} holds {len(cases)} cases")
@@ -151,9 +153,9 @@ def read(file: Path) -> CaseFile:
 
 
 def read_all(stream: IO[bytes], source: str) -> list[CaseFile]:
-    """The cases that `stagewatch inspect --json` has written, or one of anybody else.
+    """The cases in a stream: a list as `stagewatch inspect --json` writes it, or a single case.
 
-    Raises `SourceError` with what is wrong, and `OSError` where the stream cannot be read.
+    Raises `SourceError` with what is wrong, and `OSError` if the stream cannot be read.
     """
     content = stream.read(MAX_BYTES + 1)
     if content.startswith(b"\x1f\x8b"):
@@ -184,15 +186,15 @@ def read_any(file: str) -> list[CaseFile]:
 
 
 def packed(content: Mapping[str, Any]) -> bytes:
-    """A case as the bytes of a packed file: the same for the same case."""
+    """A case as the bytes of a packed file; equal cases give equal bytes."""
     return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
 
 
-# ---- Out of JSON --------------------------------------------------------------------------------
+# ---- From JSON ----------------------------------------------------------------------------------
 
 
 def _case(content: Any) -> CaseFile:
-    """Raises one of `BROKEN`."""
+    """A case from its JSON.  Raises one of `BROKEN`."""
     if content["version"] != VERSION:
         raise ValueError(f"version {content['version']!r:.20} is not {VERSION}")
     job_id = text(content["job_id"])
@@ -208,7 +210,7 @@ def _case(content: Any) -> CaseFile:
     return CaseFile(cluster, job_id, moments, replace(DEFAULT, **known), truth, proposals)
 
 
-def _told(truth: Truth) -> dict[str, Any]:
+def _truth_json(truth: Truth) -> dict[str, Any]:
     return asdict(truth) | {
         "expected": [sorted(members) for members in truth.expected],
         "evidence": sorted(truth.evidence),
@@ -216,7 +218,7 @@ def _told(truth: Truth) -> dict[str, Any]:
 
 
 def _read_truth(content: Any) -> Truth:
-    """Raises one of `BROKEN`, with the key that is wrong."""
+    """The truth from its JSON.  Raises one of `BROKEN`, with the key that is wrong."""
     read = {}
     content = {"servers": []} | dict(content)
     for name, kind in hints_of(Truth).items():
@@ -233,13 +235,13 @@ def _read_moment(job_id: str, content: Any) -> Moment:
     return Moment(real(content["time"]), ranks, shown)
 
 
-def _limits(limits: Limits) -> dict[str, float]:
-    """Those that the site has changed."""
+def _limits_json(limits: Limits) -> dict[str, float]:
+    """The limits that differ from the default."""
     usual = asdict(DEFAULT)
     return {name: value for name in usual if (value := getattr(limits, name)) != usual[name]}
 
 
-def _moment(moment: Moment) -> dict[str, Any]:
+def _moment_json(moment: Moment) -> dict[str, Any]:
     return {
         "time": round(moment.time, 3),
         "shown": {
@@ -249,12 +251,12 @@ def _moment(moment: Moment) -> dict[str, Any]:
             }
             for role, stages in moment.shown.items()
         },
-        "ranks": [_rank(rank) for rank in moment.ranks],
+        "ranks": [_rank_json(rank) for rank in moment.ranks],
     }
 
 
-def _rank(rank: RankFacts) -> dict[str, Any]:
-    """What is known of a rank, but for what is not."""
+def _rank_json(rank: RankFacts) -> dict[str, Any]:
+    """The known facts of a rank."""
     told = {}
     for field in fields(RankFacts):
         value = getattr(rank, field.name)

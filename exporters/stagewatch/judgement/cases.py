@@ -1,4 +1,4 @@
-"""Keeps the case of each verdict as a file, for whoever asks why."""
+"""Keeps the case of every verdict as a file, to explain it later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = Path("/var/lib/stagewatch/cases")
 MAX_FILES = 256
 MAX_TOTAL_BYTES = 256 << 20
 MAX_BYTES = 16 << 20
-"""Of one case, packed."""
+"""The largest case, packed."""
 _NAME = re.compile(r"\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,100}\.json\.gz")
 
 Answer = tuple[object, ...]
@@ -31,14 +31,15 @@ Answer = tuple[object, ...]
 
 
 class Cases:
-    """A directory of cases: one a job while it is in trouble, written anew when its verdict
-    changes; the oldest leave."""
+    """A directory of cases, with a bounded size.
+
+    A job in trouble has one case, which is written again when its verdict changes."""
 
     def __init__(self, directory: Path, limits: Limits) -> None:
         self._directory = directory
         self._limits = limits
-        self._told: dict[JobKey, tuple[str, Answer]] = {}
-        """Moment of the file's name, and the answer that it holds."""
+        self._written: dict[JobKey, tuple[str, Answer]] = {}
+        """By job, the moment in its file's name, and the answer in the file."""
         self._failed = False
 
     def keep(self, key: JobKey, job: Judged) -> None:
@@ -53,21 +54,21 @@ class Cases:
             for state in job.states
         )
         answer += tuple((one.node, one.uuid, one.witness) for one in job.proposals)
-        moment, told = self._told.get(key, ("", ()))
+        moment, told = self._written.get(key, ("", ()))
         moment = moment or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.moments[-1].time))
         name = re.sub(r"[^A-Za-z0-9._-]", "_", key[1])[:80]
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
         job.case = self._directory / f"{moment}-{name}-{digest}.json.gz"
         if told == answer:
             return
-        self._told[key] = moment, answer
+        self._written[key] = moment, answer
         data = packed(case_of(key, job, self._limits))
         if len(data) <= MAX_BYTES:
             self._write(job.case, data)
 
-    def rest(self, keys: Collection[JobKey]) -> None:
-        """Forget the jobs that are not in trouble any more: the next time is another case."""
-        self._told = {key: one for key, one in self._told.items() if key in keys}
+    def forget_all_but(self, keys: Collection[JobKey]) -> None:
+        """Forget the jobs that are in trouble no more: their next trouble is another case."""
+        self._written = {key: one for key, one in self._written.items() if key in keys}
 
     def _write(self, file: Path, data: bytes) -> None:
         try:
@@ -92,6 +93,6 @@ class Cases:
 
 
 def case_of(key: JobKey, job: Judged, limits: Limits) -> dict[str, Any]:
-    """The case of a job, as JSON has it."""
+    """The case of a job as JSON."""
     case = CaseFile(*key, tuple(job.moments), limits, proposals=job.proposals)
     return as_json(case, job.states)

@@ -13,21 +13,21 @@ from stagewatch.judgement.roles import OUTSIDE, Beside
 Rank = tuple[str, int]
 """Role and number."""
 _Node = Rank | str | tuple[str, int, str]
-"""A rank, a process, or an edge by its role and number."""
+"""A rank, a process by name, or an edge by its role and number."""
 MAX_SERVERS = 64
-"""With more processes than this, none is looked for."""
-_OUT = ("", -1)
-"""Anybody who is not a live rank of the job."""
+"""With more asked processes than this, none is blamed."""
+_SOMEBODY_ELSE = ("", -1)
+"""Stands for everybody who is not a live rank of the job."""
 
 
 def late_in_circle(
     cases: Mapping[str, Case], beside: Mapping[str, Beside]
 ) -> dict[str, tuple[Charge, ...]]:
-    """By role, the few of a group that have not come to its collective but wait outside of it, if
-    all their waits lead back to them, and none to a process or to a rank that waits for nobody.
+    """The charges by role against the few members of a group that wait outside of its collective,
+    if all waits lead back to them.
 
-    A queue that nothing shows to be filled makes a rank late only for its next work. Inside a
-    stage, a rank asks a process.
+    No wait may lead to a process, or to a rank that waits for nobody.  A queue counts as a wait for
+    other ranks only between two stages; inside a stage, it counts as a process.
     """
     members = {(role, rank.rank): rank for role, case in cases.items() for rank in case.live}
     late: dict[Rank, Where] = {}
@@ -37,7 +37,7 @@ def late_in_circle(
             size = max(case.live[at].group_sizes.get(edge.group, 0) for at in edge.waiters)
             if edge.group and 2 * len(missing) < (size or len(case.live)):
                 late |= dict.fromkeys(missing, (edge.group, edge.op))
-    away = _away(cases)
+    away = _outside_collectives(cases)
     chosen = {rank: where for rank, where in late.items() if rank in away}
     if len({group for group, _ in chosen.values()}) > 1:
         return {}
@@ -51,11 +51,11 @@ def late_in_circle(
 
 
 def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> str:
-    """The process to which alone all waits of some roles may lead, if it was asked for an answer
-    within a stage, or while a peer is in a collective; empty if there is none.
+    """The only process to which all waits of these roles may lead; empty if there is none.
 
-    A process may be a queue that one of its clients has to fill, so that waits lead through it to
-    its clients. So it is not named while one of them is not seen to wait for anybody.
+    A rank must have asked it inside a stage, or while a peer is in a collective.  The process may
+    be a queue that one of its clients has to fill, so it does not count while one of its clients is
+    not seen to wait.
     """
     waiters: defaultdict[_Node, set[_Node]] = defaultdict(set)
     asked: dict[str, bool] = {}
@@ -68,7 +68,7 @@ def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> st
                 waiters[role, number, "edge"] |= ranks
                 for target in _targets(role, edge, case, beside):
                     waiters[target].add((role, number, "edge"))
-        began = any(rank.awaits_peers for rank in case.live)
+        began = any(rank.awaits_ranks for rank in case.live)
         for rank in case.live:
             works = began if rank.stage is None else rank.stage not in OUTSIDE
             for wait in () if rank.inside else rank.kernel_waits:
@@ -83,13 +83,13 @@ def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> st
     found = [
         name
         for name, works in asked.items()
-        if works and name not in free and waiting <= _led_to(name, waiters)
+        if works and name not in free and waiting <= _all_waiting_for(name, waiters)
     ]
     return found[0] if len(found) == 1 else ""
 
 
-def _led_to(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]:
-    """All from whom waits lead to a process."""
+def _all_waiting_for(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]:
+    """All whose waits lead to the process, directly or through others."""
     seen: set[_Node] = {name}
     todo: list[_Node] = [name]
     while todo:
@@ -100,17 +100,18 @@ def _led_to(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]
 
 
 def _targets(role: str, edge: Edge, case: Case, beside: Mapping[str, Beside]) -> set[Rank]:
-    """The ranks that those of an edge wait for, of other roles that share its group, too."""
+    """The ranks that the waiters of an edge wait for, also in other roles that share its group."""
     targets = {(role, case.live[place].rank) for place in edge.targets}
     if edge.kind is Kind.UNSEEN and role in beside:
-        targets |= beside[role].beyond.get(edge.group, set())
+        targets |= beside[role].late_of_other_roles.get(edge.group, set())
     if edge.outside is not None and edge.outside.rank is not None:
         targets.add((edge.outside.role, edge.outside.rank))
     return targets
 
 
-def _away(cases: Mapping[str, Case]) -> set[Rank]:
-    """The ranks that wait outside of all collectives: through a queue only between two stages."""
+def _outside_collectives(cases: Mapping[str, Case]) -> set[Rank]:
+    """The ranks that wait outside of all collectives; a wait for a process counts only between two
+    stages, as it may be a queue then."""
     found = set()
     for role, case in cases.items():
         for edge in case.edges:
@@ -124,22 +125,23 @@ def _away(cases: Mapping[str, Case]) -> set[Rank]:
 def _waits(
     cases: Mapping[str, Case], beside: Mapping[str, Beside], living: frozenset[Rank]
 ) -> Mapping[Rank, list[frozenset[Rank]]]:
-    """Whom each rank waits for.  A queue that is asked stands for the ranks that may fill it, and
-    for all others where nobody is seen to."""
+    """The ranks that each rank waits for, one set for each wait.
+
+    A wait for a queue is for the ranks that may fill it; if none is known, for any rank."""
     waits: defaultdict[Rank, list[frozenset[Rank]]] = defaultdict(list)
     asks: dict[Rank, frozenset[Rank]] = {}
-    out = frozenset((_OUT,))
+    out = frozenset((_SOMEBODY_ELSE,))
     for role, case in cases.items():
         for edge in case.edges:
             targets = frozenset(_targets(role, edge, case, beside))
-            beyond = edge.outside if edge.outside and edge.outside.rank is None else None
-            unseen = edge.kind is Kind.UNSEEN and edge.group not in beside[role].beyond
-            if unseen or (beyond and not beyond.through) or targets - living:
+            outsider = edge.outside if edge.outside and edge.outside.rank is None else None
+            unseen = edge.kind is Kind.UNSEEN and edge.group not in beside[role].late_of_other_roles
+            if unseen or (outsider and not outsider.through) or targets - living:
                 targets = out
             for rank in (case.live[place] for place in edge.waiters):
                 me = role, rank.rank
                 waits[me] += [targets] if targets else []
-                if beyond and beyond.through:
+                if outsider and outsider.through:
                     asks[me] = living if rank.stage in OUTSIDE else out
     for me, anybody in asks.items():
         waits[me] = waits[me] or [anybody]
@@ -147,14 +149,13 @@ def _waits(
 
 
 def _lead_back(waits: Mapping[Rank, list[frozenset[Rank]]], first: Collection[Rank]) -> bool:
-    """Whether all waits that lead on from some ranks end in circles, in which others wait for
-    these."""
+    """Whether all waits that start at these ranks lead back to them in circles."""
     seen, todo = set(first), list(first)
     followed: set[int] = set()
     awaited: set[Rank] = set()
     while todo:
         rank = todo.pop()
-        if rank == _OUT or not waits.get(rank):
+        if rank == _SOMEBODY_ELSE or not waits.get(rank):
             return False
         for targets in waits[rank]:
             if id(targets) not in followed:  # which many ranks share

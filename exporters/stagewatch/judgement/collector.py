@@ -17,7 +17,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.findings import Finding, Findings
 from stagewatch.judgement.cases import CASES, Cases
-from stagewatch.judgement.hardware import Proposal, Seen, proposals, seen
+from stagewatch.judgement.hardware import HardwareFault, Proposal, hardware_faults, proposals
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import Limits
@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 Target = tuple[dict[str, str], str]
 
 REST = 3.0
-"""After a look the judge rests for so many times as long as the look took: a hung job of 65,536
-ranks is a million series, which a Prometheus must not be asked for all the time."""
+"""After a look the judge rests for this many times the duration of the look: a hung job of 65,536
+ranks is a million series, which Prometheus should not have to read all the time."""
 
 MOST_STANDING = 1024
 JOB = ("cluster", "job_id", "role")
@@ -60,8 +60,8 @@ CULPRIT = Metric(
 UNNAMED = Metric(
     "rl_job_unnamed",
     "gauge",
-    "1 while a role is suspected and no rank can be named, with what is known instead; of "
-    "`outsider` with the process that is waited for.",
+    "1 while a role is suspected and no rank can be named. `evidence` says what is known instead; "
+    "for `outsider`, `process` is the process that the ranks wait for.",
     (*JOB, "evidence", "process"),
 )
 EXCUSED = Metric(
@@ -107,7 +107,7 @@ LIMIT = Metric(
     "rl_judge_limit_seconds", "gauge", "A limit of the judge's configuration.", ("limit",)
 )
 JOBS = Metric(
-    "rl_judge_jobs", "gauge", "Jobs in trouble, which the last look has judged; absent without one."
+    "rl_judge_jobs", "gauge", "Jobs in trouble that the last look has judged; absent without one."
 )
 PROPOSED = Metric(
     "rl_job_proposal",
@@ -168,15 +168,15 @@ class ServerOptions(PrometheusOptions):
 
 @dataclass(slots=True)
 class JudgeContext:
-    """What the judge's collector and pages share."""
+    """What the judge's collectors and pages share."""
 
     options: JudgeOptions
     findings: Findings = field(default_factory=lambda: Findings(fresh_seconds=30.0))
     latest: Look | None = None
     standing: tuple[Proposal, ...] = ()
-    """Proposals that count still, also of jobs that are in trouble no more: those start again."""
+    """Proposals that have not expired; even if its trouble is over, a job may be restarted."""
     server: ServerOptions | None = None
-    """The server that the collector of jobs asks, for the others."""
+    """The Prometheus that the collector `judge` asks, for the other collectors."""
 
     def close(self) -> None:
         """Nothing is shared that must be closed."""
@@ -194,11 +194,11 @@ class JudgeCollector(Collector):
         cases: Cases,
         clock: Callable[[], float] = time.time,
         targets: Callable[[], Sequence[Target]] = tuple,
-        errors: Callable[[float], Sequence[Seen]] = lambda at: (),
+        errors: Callable[[float], Sequence[HardwareFault]] = lambda at: (),
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`targets`: labels and URL of what the Prometheus scrapes; `errors`: those of hardware as
-        of a Unix time."""
+        """`targets`: labels and URL of the targets of the Prometheus; `errors`: the hardware faults
+        at a Unix time."""
         self._context = context
         self._watch = watch
         self._cases = cases
@@ -228,7 +228,7 @@ class JudgeCollector(Collector):
         for key, job in look.jobs.items():
             if any(state.verdict.stalled or state.verdict.charges for state in job.states):
                 self._cases.keep(key, job)
-        self._cases.rest(look.jobs.keys())
+        self._cases.forget_all_but(look.jobs.keys())
         self._context.latest = look
         findings = _findings(look)
         if any(finding.culprits for finding in findings):
@@ -240,9 +240,9 @@ class JudgeCollector(Collector):
         self._close()
 
     def _propose(self, look: Look) -> None:
-        """Asks for errors of hardware where somebody is at fault, and the judge sees all."""
+        """Add proposals to jobs with a charge, unless the judge is blind."""
         charged = any(state.verdict.charges for job in look.jobs.values() for state in job.states)
-        errors: Sequence[Seen] = ()
+        errors: Sequence[HardwareFault] = ()
         if look.blind or not charged:
             return
         with contextlib.suppress(SourceError):  # the verdict stands without
@@ -255,7 +255,7 @@ class JudgeCollector(Collector):
         self._context.standing = tuple(by_rank.values())[-MOST_STANDING:]
 
     def _blind(self, why: str) -> Samples:
-        """The answer while Prometheus does not answer; the log has it once."""
+        """The samples while Prometheus does not answer; the reason is logged once."""
         if why != self._lacks:
             log.warning("%s; no job is judged", why)
         self._lacks = why
@@ -267,7 +267,7 @@ class JudgeCollector(Collector):
 
 
 def samples(look: Look, limits: Limits) -> Samples:
-    """The verdicts of a look as series."""
+    """The verdicts of a look as samples."""
     out = Samples()
     out.add(JOBS, len(look.jobs))
     for item in fields(Limits):
@@ -312,7 +312,7 @@ def _role(out: Samples, key: tuple[str, str, str], state: State) -> None:
     out.add(SINCE, state.since, *key)
     out.add(GPUS, state.gpus, *key)
     if not verdict.charges and verdict.evidence:
-        awaited = sorted({wait.beyond for wait in verdict.case.outside} - {""})
+        awaited = sorted({wait.outsider for wait in verdict.case.outside} - {""})
         process = awaited[0] if awaited and verdict.evidence == "outsider" else ""
         out.add(UNNAMED, 1, *key, _unnamed(verdict), process)
     if state.paged:
@@ -320,7 +320,8 @@ def _role(out: Samples, key: tuple[str, str, str], state: State) -> None:
 
 
 def _unnamed(verdict: Verdict) -> str:
-    """What is known where nobody is named; how all wait, outside collectives, is something."""
+    """Why nobody is named; outside of collectives, how all ranks wait says more than
+    `group_only`."""
     if verdict.evidence != "group_only" or any(rank.inside for rank in verdict.case.live):
         return verdict.evidence
     classes = {rank.wait_class for rank in verdict.case.live}
@@ -330,7 +331,7 @@ def _unnamed(verdict: Verdict) -> str:
 
 
 def _findings(look: Look) -> list[Finding]:
-    """What the page says of the jobs that hang or have somebody at fault."""
+    """The findings on jobs that hang or have a charge, for the status page."""
     found: list[Finding] = []
     for job in look.jobs.values():
         verdicts = [state.verdict for state in job.states]
@@ -341,7 +342,7 @@ def _findings(look: Look) -> list[Finding]:
 
 
 def _with_proposals(finding: Finding, made: Sequence[Proposal]) -> Finding:
-    """With which nodes are proposed to be taken out of those of its ranks, and why."""
+    """The finding with the proposals against nodes of its culprits in its sentence."""
     told = [
         f"; proposed to take {one.node} out ({one.confidence}): {one.why}"
         for one in made
@@ -351,7 +352,7 @@ def _with_proposals(finding: Finding, made: Sequence[Proposal]) -> Finding:
 
 
 def _linked(findings: Sequence[Finding], look: Look, pages: Mapping[str, str]) -> list[Finding]:
-    """With links to the pages of the culprits' nodes."""
+    """The findings with links to the status pages of the culprits' nodes."""
     nodes: dict[tuple[str, str], set[str]] = {}
     for job in look.jobs.values():
         for state in job.states:
@@ -390,7 +391,7 @@ def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
         Watch(api, context.options),
         Cases(context.options.case_dir, context.options),
         targets=api.targets,
-        errors=lambda at: seen(api, at),
+        errors=lambda at: hardware_faults(api, at),
         close=api.close,
     )
 

@@ -1,4 +1,4 @@
-"""What is known of one rank at one moment, whoever has gathered it."""
+"""The facts about one rank at one moment, from any source."""
 
 from __future__ import annotations
 
@@ -21,181 +21,196 @@ from stagewatch.ranks.waits.blocking_calls import Whom
 from stagewatch.ranks.waits.naming import ENDED
 
 _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
-"""Classes of a rank that does no work, whatever its stage."""
+"""Wait classes in which a rank does no work, whatever its stage."""
 NO_STACK = Stack()
 ANYBODY = "whoever asks"
-"""For whom a server without clients waits."""
+"""The name of what a server without clients waits for."""
+ABANDONED = "a read of a pipe or a socket that no other process holds"
+"""How a rank waits for a thread of its own, or for a process that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A collective, a send or a receive that a rank is inside of."""
+    """A collective, a send or a receive that a rank has entered and not left."""
 
     op: str
     seconds: float
     peer: int | None = None
-    """The rank that a send or receive is with."""
+    """The other rank of a send or a receive."""
     elements: int | None = None
-    """Of the tensor, where all members must have as many."""
+    """Elements of the tensor, if the operation wants the same number from all members."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelWait:
-    """What the kernel shows a rank to wait in, and for whom: a rank of its job, a process that is
-    no rank, or an address on another node.  With none of these it waits for nobody."""
+    """A wait of a rank as the kernel shows it: for a rank of its job, for a process that is no
+    rank, or for an address on another node.  If none of these is set, it waits for nobody."""
 
     how: str
-    """In words: `a read of a pipe`; empty where the kernel was asked, and shows nothing."""
+    """The call in words, as `a read of a pipe`; empty if the kernel was asked and showed none."""
     role: str = ""
     rank: int | None = None
     process: str = ""
-    """Command and process, as `vllm serve (pid 4711)`; or `ANYBODY`."""
+    """Command and pid, as `vllm serve (pid 4711)`; or `ANYBODY`."""
     address: str = ""
     through: str = ""
-    """The process that is asked, and that may wait for this rank to bring what is asked for."""
+    """The process that the waiting rank has asked.  To answer, it may need data from `rank`."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it waits for a process that is not there any more."""
+        """Whether the awaited process has ended."""
         return ENDED in self.process
 
     @property
-    def nobody(self) -> bool:
+    def waits_for_nobody(self) -> bool:
         """Whether the rank sleeps, or waits for a process or thread of its own."""
-        return self.rank is None and not self.beyond
+        return self.rank is None and not self.outsider
 
     @property
-    def beyond(self) -> str:
-        """Whom or what it waits for that is no rank of its job."""
+    def outsider(self) -> str:
+        """The awaited process or address that is no rank of the job; empty if there is none."""
         return self.process or self.address or self.through
 
 
 class RecordState(str, Enum):
-    """Whether a rank keeps a stage record, and why it may not."""
+    """Whether a rank keeps a stage record, or why it keeps none."""
 
     KEPT = "kept"
     NONE = "none"
-    """Its program does not use stagewatch, or could not write to the directory."""
+    """Its program does not use stagewatch, or cannot write to the directory."""
     NO_ROOM = "no_room"
-    """None, and the directory has no room for one."""
+    """The directory has no room for a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """One rank at one moment.  What cannot be known, as without a record, is `None`."""
+    """One rank at one moment.  An unknown value is `None`, as most are without a record."""
 
     job_id: str
     role: str
     rank: int
     pid: int
-    world_size: int | None
-    stage: str | None
-    substage: str
-    stage_open_seconds: float | None
-    step: int | None
-    progress_age_seconds: float | None
-    budget_seconds: float | None
-    """How long this stage may go without a mark of progress, by what all ranks of its role on this
-    node have shown of it."""
-    collectives: Mapping[str, int]
-    """Collectives entered, by process group."""
-    state: str
-    wait_channel: str
-    cpu_ratio: float | None
-    wait_class: WaitClass
-    first_failure: str
-    first_failure_time: float | None
-    first_failure_age_seconds: float | None
+    world_size: int | None = None
+    stage: str | None = None
+    substage: str = ""
+    stage_open_seconds: float | None = None
+    step: int | None = None
+    progress_age_seconds: float | None = None
+    budget_seconds: float | None = None
+    """How long this stage may go without a mark of progress, as learnt from all ranks of the
+    role."""
+    collectives: Mapping[str, int] = field(default_factory=dict)
+    """Number of collectives entered, by process group."""
+    state: str = ""
+    wait_channel: str = ""
+    cpu_ratio: float | None = None
+    wait_class: WaitClass = WaitClass.UNKNOWN
+    first_failure: str = ""
+    first_failure_time: float | None = None
+    first_failure_age_seconds: float | None = None
     record: RecordState = RecordState.KEPT
     inside: Mapping[str, Inside] = field(default_factory=dict)
-    """What it is inside of, by process group; sends and receives are in `POINT_TO_POINT`."""
+    """The calls that it is inside of, by group; sends and receives are in `POINT_TO_POINT`."""
     calls: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that the oldest call in flight has lasted, by the name of the tool, environment or
+    """Duration of the oldest call in flight in seconds, by the name of the tool, environment or
     reward function."""
     group_sizes: Mapping[str, int] = field(default_factory=dict)
-    """Members of its process groups, where known."""
+    """Number of members of its process groups, where known."""
     started: float | None = None
-    """When its record was begun, as Unix time."""
+    """When its record began, as Unix time."""
     expected_seconds: float | None = None
-    """What is left of a pause that the trainer has announced."""
+    """The remaining time of a pause that the trainer has announced."""
     gaps: int | None = None
-    """Gaps between marks of progress that its record has shown."""
+    """Number of gaps between marks of progress in its record."""
     stages: frozenset[str] = frozenset()
-    """The stages in which it has shown one."""
+    """The stages in which its record has a gap between marks."""
     at_work: bool = False
-    """Whether it takes memory, moves bytes, or has children that do."""
+    """Whether it or a child of it takes memory or moves bytes."""
     step_age_seconds: float | None = None
     """How long it has been at its step; `None` if its record does not say."""
     storage_wait_seconds: float = 0.0
-    """How long somebody has watched it in one uninterruptible sleep or storage wait, in which it
-    never ran."""
+    """How long it has been in one uninterruptible sleep or storage wait without running."""
     stack: Stack = NO_STACK
-    """What it was in, where somebody has looked."""
+    """Its Python stack, if one was taken."""
     left_seconds: float | None = None
-    """How long ago it left its node, having closed its record or kept none; `None` of a rank that
-    is there, alive or dead.  One that has left is `WaitClass.GONE` as well."""
+    """How long ago it left its node after closing its record, or without one; `None` for a rank
+    that is there, alive or dead.  The wait class of a rank that has left is `GONE`."""
     node: str = ""
-    """Where it runs; empty where all facts are of one node."""
+    """Where it runs; empty if all facts are of one node."""
     node_lost: bool = False
-    """Of a rank that has left: whether its node's agent does not answer any more."""
+    """Whether it has left and the agent of its node does not answer any more."""
     behind: bool = False
-    """Whether it is in a stage that most of its peers have completed once more."""
+    """Whether it is in a stage that most of its peers have completed one more time."""
     unmarked: bool = False
-    """Whether it has never made a mark of progress, and only its collectives show that it goes on;
-    in a job without any marks, what it takes and moves."""
+    """Whether it has never made a mark of progress, so that only its collectives show that it goes
+    on; in a job without any marks, only the memory that it takes and the bytes that it moves."""
     apart_before: bool = False
-    """Whether it stood in another stage than most of its role before the job stood still, too."""
+    """Whether it was in another stage than most of its role even before the job stood still."""
     dead_seconds: float | None = None
-    """Of a rank that has died: for how long that has been seen; `None` where nobody has looked
-    before."""
+    """How long it has been known to be dead; `None` if it lives, or at a first look."""
     marking_seconds: float | None = None
-    """For how long it has made marks of progress without a pause, where it has begun to only
-    lately."""
+    """How long it has made marks of progress without a pause, if it has begun to only lately."""
     gpu: str = ""
     device: Device | None = None
     """What its GPU does."""
     gpu_kernel: str = ""
-    """What its GPU runs, by a core dump of it that its user has asked for."""
+    """The kernel on its GPU, by a core dump that its user has asked for."""
     kernel_waits: tuple[KernelWait, ...] = ()
-    """What it waits in and for whom, where an agent has asked the kernel."""
+    """Its waits, if an agent has asked the kernel."""
     heard_seconds: float | None = None
     """How long ago data came in on a connection that it has opened."""
     nccl: tuple[Communicator, ...] = ()
-    """What its communicators have open or had last, if a library below its program says it."""
+    """The open or last operation of its communicators, if a library below its program shows it."""
 
     @property
-    def tells_nothing(self) -> bool:
-        """Whether what it takes and moves alone shows that it goes on."""
+    def shows_only_activity(self) -> bool:
+        """Whether it shows neither marks nor collectives, only the use of memory and bytes."""
         return self.unmarked and not (self.collectives or self.inside)
 
     @property
     def computes(self) -> bool:
-        """Whether its GPU does."""
+        """Whether its GPU computes."""
         return self.device is Device.WORKS
 
     @property
     def awaits_peers(self) -> bool:
-        """Whether its GPU spins, or its stack is in a call for its peers: a collective has begun,
-        which its program may not tell of.  Where no GPU is seen, a sleep in a call for one counts
-        as well: a backward pass on the host sleeps only for its peers."""
+        """Whether its GPU spins or its stack is in a call for its peers: it is in a collective,
+        even if its program does not record that.  If no GPU is seen, a sleep in a GPU call counts
+        too, since a backward pass on the host sleeps only for its peers."""
         sleeps = self.device is None and self.wait_class in (WaitClass.PARKED, WaitClass.POLL)
         calls = (Whom.PEERS, Whom.DEVICE) if sleeps else (Whom.PEERS,)
         return self.device is Device.SPINS or self.stack.whom in calls
 
     @property
+    def awaits_ranks(self) -> bool:
+        """Whether it waits for peers, as above, or the kernel shows that it waits directly for a
+        rank, with no process in between."""
+        direct = any(wait.rank is not None and not wait.through for wait in self.kernel_waits)
+        return direct or self.awaits_peers
+
+    @property
     def stands_alone(self) -> bool:
-        """Whether the kernel shows that it waits for nobody, and its stack not that it waits for
-        another process, which must have ended; where the kernel shows nothing, as other threads of
-        the process poll, whether its stack stays in a lock or an event of its own."""
+        """Whether it cannot go on by itself and waits for nobody.
+
+        The kernel shows that it waits for nobody, and its stack does not wait for another process
+        (which must then have ended).  If the kernel shows nothing because other threads poll, its
+        stack stays in a lock or an event of its own."""
         waits, whom = self.kernel_waits, self.stack.whom
         if any(wait.how for wait in waits):
-            return whom != Whom.PROCESS and all(wait.nobody and wait.how for wait in waits)
+            return whom != Whom.PROCESS and all(
+                wait.waits_for_nobody and wait.how for wait in waits
+            )
         return bool(waits) and self.stack.still and whom == Whom.OWN
 
     @property
+    def is_abandoned(self) -> bool:
+        """Whether the process that it waits for may have ended."""
+        return any(wait.how == ABANDONED for wait in self.kernel_waits)
+
+    @property
     def is_answered(self) -> bool:
-        """Whether it waits for nothing that the kernel shows, and somebody has answered it since it
-        was overdue: it may ask again and again, of a server that refuses for now."""
+        """Whether the kernel shows no wait, and data has come in since it was overdue: it may
+        repeat a request that a server refuses for now."""
         shown = not self.kernel_waits or any(wait.how for wait in self.kernel_waits)
         heard, late = self.heard_seconds, self.late_seconds
         return not shown and heard is not None and late is not None and heard < late
@@ -207,24 +222,24 @@ class RankFacts:
 
     @property
     def keeps_marking(self) -> bool:
-        """Whether it makes marks again and again: one alone may be the end of what it was in."""
+        """Whether it has made marks for a while: a single one may be the end of its stage."""
         lately = self.marking_seconds is not None and self.marking_seconds < MARKING_SECONDS
         return self.marks and not lately
 
     @property
     def stepless(self) -> bool:
-        """Whether it makes marks again and again, but no step for long."""
+        """Whether it keeps making marks, but no step for long."""
         return self.keeps_marking and (self.step_age_seconds or 0.0) > STEPLESS_SECONDS
 
     @property
     def overdue(self) -> bool:
-        """Whether the rank has gone longer without progress than its stage may."""
+        """Whether it has gone without progress for longer than its stage may."""
         return self.late_seconds is not None
 
     @property
     def call(self) -> tuple[str, float] | None:
-        """Name and seconds of the call in flight that has lasted longest, from `MIN_SECONDS` on:
-        shorter ones come and go in a healthy job."""
+        """Name and seconds of its longest call in flight; `None` below `MIN_SECONDS`, since a
+        healthy job has short calls all the time."""
         name = max(self.calls, key=lambda name: self.calls[name], default="")
         return (name, self.calls[name]) if self.calls.get(name, 0.0) >= MIN_SECONDS else None
 
@@ -240,8 +255,10 @@ class RankFacts:
 def silent_seconds(
     mark_age: float | None, inside: Mapping[str, Inside], *, taught: bool
 ) -> float | None:
-    """How long a rank has made no progress: since its last mark, or, in a stage whose length it has
-    not shown, since it entered a collective.  A first hand-over of weights is many of these."""
+    """How long a rank has made no progress, in seconds.
+
+    In a stage that is not `taught`, entering a collective counts as a mark: the first hand-over of
+    weights is a series of collectives."""
     if mark_age is None or taught or not inside:
         return mark_age
     return min(mark_age, *(call.seconds for call in inside.values()))
@@ -251,11 +268,12 @@ _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
     *("gpu", "device", "gpu_kernel", "kernel_waits", "marking_seconds", "heard_seconds", "nccl"),
 )
-"""Facts that one look at a node does not give."""
+"""Facts that only a cluster's series give, and no single look at a node."""
 
 
 def as_json(fact: RankFacts) -> dict[str, Any]:
-    """The facts of a rank that is here, for programs; the stack stands elsewhere."""
+    """The facts of a rank on this node for programs, without its stack, which has a key of its
+    own."""
     content = asdict(replace(fact, stack=NO_STACK))
     for name in ("stack", "left_seconds", *_OF_A_CLUSTER):
         del content[name]
@@ -263,7 +281,7 @@ def as_json(fact: RankFacts) -> dict[str, Any]:
 
 
 def is_still(rank: RankFacts) -> bool:
-    """Whether the rank waits, or is inside a collective: nothing speaks for long work."""
+    """Whether the rank waits or is inside a collective, so that it does no long work."""
     return seems_still(
         rank.wait_class, rank.inside, rank.storage_wait_seconds, at_work=rank.at_work
     )
@@ -276,31 +294,13 @@ def seems_still(
     *,
     at_work: bool,
 ) -> bool:
-    """A rank that writes a little at a time sleeps at most looks, and works.  Storage that is slow
-    lets a rank run between two requests; a mount that is dead does not."""
+    """Whether a rank with these facts waits or is inside a collective.
+
+    A rank that writes a little at a time sleeps at most looks, and still works (`at_work`).  Slow
+    storage lets a rank run between two requests; a dead mount does not."""
     sleeps = wait_class in _STILL and not at_work
     return sleeps or bool(inside) or storage_wait_seconds > STILL_SECONDS
 
 
-BLANK = RankFacts(
-    job_id="",
-    role="train",
-    rank=-1,
-    pid=0,
-    world_size=None,
-    stage=None,
-    substage="",
-    stage_open_seconds=None,
-    step=None,
-    progress_age_seconds=None,
-    budget_seconds=None,
-    collectives={},
-    state="",
-    wait_channel="",
-    cpu_ratio=None,
-    wait_class=WaitClass.UNKNOWN,
-    first_failure="",
-    first_failure_time=None,
-    first_failure_age_seconds=None,
-)
-"""The facts of a rank about which nothing is known."""
+BLANK = RankFacts(job_id="", role="train", rank=-1, pid=0)
+"""The facts of an unknown rank."""

@@ -1,7 +1,7 @@
-"""Finds who of a role would be at fault, if it is stalled: the strongest evidence counts.
+"""Decides which ranks of a role would be at fault if it were stalled: the strongest evidence
+counts.
 
-Collectives come first, then who is absent, then how the ranks wait, then where they are.
-"""
+Collectives come first, then absent ranks, then how the ranks wait, then where they are."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from stagewatch.record import POINT_TO_POINT
 _BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 
 Charges = dict[int, tuple[str, str, str]]
-"""Evidence, group and operation, by a rank's place."""
+"""Evidence, group and operation, by the place of the charged rank."""
 
 
 def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
-    """The case of one role, whether or not it is stalled."""
+    """The case of one role, stalled or not; `others` is what the job's other roles mean for it."""
     live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
     here = {rank.rank for rank in live}
     absent = [rank for rank in ranks if rank.wait_class is WaitClass.GONE and rank.rank not in here]
@@ -40,10 +40,10 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         for place, rank in enumerate(live)
         if rank.rank in others.awaited
     }
-    all_here = others.only and _world_is_complete(live)
-    graph = draw(live, asked, others.whole, others.shared, all_here=all_here)
+    all_here = others.only_role and _world_is_complete(live)
+    graph = draw(live, asked, others.complete, others.shared, all_here=all_here)
     add_waits_below(live, graph)
-    graph.through |= {at for at in asked if live[at].rank in others.through}
+    graph.perhaps_awaited |= {at for at in asked if live[at].rank in others.perhaps_awaited}
     found, holding = _by_collectives(live, graph)
     case = Case(
         live,
@@ -56,8 +56,8 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         unseen=graph.unseen,
         others=others.roles,
         own_world=others.own_world,
-        met=others.met,
-        missed=frozenset(others.missed),
+        partner_hands_over=others.partner_hands_over,
+        awaited_by_all=frozenset(others.awaited_by_all),
         outside=tuple(graph.outside.values()),
         edges=tuple(graph.edges),
     )
@@ -65,12 +65,17 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
 
 
 def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
-    """The case with whoever is at fault by the strongest evidence."""
+    """The case with the ranks that are at fault by the strongest evidence; `found` are the charges
+    by collectives."""
     live, complete = case.live, _world_is_complete(case.live)
     if case.gone and live and not complete:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
-    # Whoever others wait for without records may wait for the absent, unless the kernel says not.
-    seen = found and not (case.bare and not any(live[place].stands_alone for place in found))
+    # A rank that others wait for may itself wait for absent ranks; without records, unless the
+    # kernel shows that it waits for nobody.
+    seen = any(
+        not live[place].is_abandoned and (not case.bare or live[place].stands_alone)
+        for place in found
+    )
     if not seen and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
     found = found or _by_wait(live, graph, others)
@@ -86,13 +91,15 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
         for place, (evidence, group, op) in sorted(found.items())
     )
     named = tuple(one for one in named if one.evidence not in WEAK) or named
-    return replace(case, charges=named, nobody="" if named else _nobody(live, graph))
+    return replace(case, charges=named, unnamed="" if named else _unnamed(live, graph))
 
 
 def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
-    """The ranks whose node is lost; else those that have left while others wait for members of
-    their group. If most have left, the ranks that still wait are charged: they have one collective
-    too many. If some ranks were never known, those are charged."""
+    """Charges for absence: the ranks on lost nodes, else the ranks that never started, else those
+    that left while others wait for members of their group.
+
+    If most ranks have left, those that still wait are charged instead: they entered one collective
+    too many."""
     absent, lost = case.absent_long, case.lost_with_node
     if not (case.live and any(rank.overdue for rank in case.live)):
         return ()
@@ -106,7 +113,7 @@ def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
         return ()
     lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
     if lasting and all(op == "unknown" for _, (_, op) in lasting):
-        return ()  # its end is unknown: they may have left it, too
+        return ()  # its end is not recorded, so these ranks may have left it
     return tuple(
         Charge(case.live[place], "mismatch", group, op, outlasts=True)
         for place, (group, op) in lasting
@@ -114,15 +121,15 @@ def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
 
 
 def _world_is_complete(live: Sequence[RankFacts]) -> bool:
-    """Whether as many ranks live as the world counts: it has shrunk, and misses nobody."""
+    """Whether as many ranks live as the world counts now, perhaps after it has shrunk."""
     sizes = [rank.group_sizes["world"] for rank in live if "world" in rank.group_sizes]
     return any(rank.world_size == len(live) for rank in live) or 0 < max(sizes, default=0) <= len(
         live
     )
 
 
-def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
-    """What is known where nobody is at fault."""
+def _unnamed(live: Sequence[RankFacts], graph: Graph) -> str:
+    """Why nobody is charged, as `Case.unnamed`."""
     if graph.differs or _most_lack(graph.awaited.keys() - graph.waits, live, graph):
         return "mismatch"
     if graph.short:
@@ -130,7 +137,7 @@ def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
     if graph.outside:
         ranks = all(wait.rank is not None for wait in graph.outside.values())
         return "other_role" if ranks else "outsider"
-    perhaps = graph.through & graph.below.keys() - graph.waits
+    perhaps = graph.perhaps_awaited & graph.below.keys() - graph.waits
     if graph.waits and not (graph.together or perhaps):
         return "cycle"
     calls = bool(live) and all(rank.call for rank in live)
@@ -138,7 +145,7 @@ def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
 
 
 def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, set[int]]:
-    """Who is charged by the graph, and all who hold others up."""
+    """The charges by the graph, and the places of all ranks that hold others up."""
     found: Charges = {place: ("mismatch", *where) for place, where in graph.mismatched.items()}
     livelock = _livelock(live, graph) - graph.mismatched.keys()
     found |= dict.fromkeys(livelock, ("livelock", "", ""))
@@ -150,13 +157,14 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
 
 
 def _in_circle(graph: Graph) -> bool:
-    """Whether everybody who is waited for waits, too."""
+    """Whether ranks wait, and only for ranks that wait too."""
     ends = graph.differs or graph.short or graph.together or graph.outside
     return bool(graph.waits) and not ends
 
 
 def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict[int, Where]:
-    """The ranks that others wait for, that wait for nobody, and that are beyond their time."""
+    """The ranks that others wait for, that wait for nobody, and that are overdue or make no
+    step."""
     late = [rank.late_seconds for rank in live if rank.late_seconds is not None]
     patient = min(late, default=0.0) < WORKING_SECONDS
     others = graph.waits | graph.together | charged
@@ -167,8 +175,8 @@ def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict
         and (
             live[place].overdue
             or (live[place].marks and not patient)
-            or (place in graph.nowhere and _tells_nothing(live[place]))
-            or _shows_nothing(live[place])
+            or (place in graph.nowhere and _unmarked_and_still(live[place]))
+            or _unmarked_and_asked(live[place])
         )
     }
 
@@ -176,31 +184,32 @@ def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict
 def _held_up_by(
     live: Sequence[RankFacts], graph: Graph, holding: dict[int, Where], *, tries_again: bool
 ) -> Charges:
-    """Charges for stopped ranks and for waits for storage, which no peer can cause; all such ranks
-    are at fault. Others beside them may wait for them in a way that nothing shows, and go
-    unnamed."""
+    """The charges against the ranks in `holding`.
+
+    Ranks that are stopped or wait for storage are all charged, and no others, since no peer causes
+    that and others may wait for these unseen."""
     for wait_class, evidence in ((WaitClass.STOPPED, "odd_one_out"), (WaitClass.IO, "io_blocked")):
         chosen = {at: where for at, where in holding.items() if live[at].wait_class is wait_class}
         if chosen:
             alike = _charged(_unawaited(live, graph, wait_class), evidence)
             return {at: (evidence, *where) for at, where in chosen.items()} | alike
-    chosen = _but_as_waiting(live, graph, holding, tries_again=tries_again)
-    if direct := {at: where for at, where in chosen.items() if at not in graph.through}:
-        if not any(group for group, _ in direct.values()):  # of a pipe or a lock that several have
+    chosen = _without_usual_waits(live, graph, holding, tries_again=tries_again)
+    if direct := {at: where for at, where in chosen.items() if at not in graph.perhaps_awaited}:
+        if not any(group for group, _ in direct.values()):  # several hold the pipe or the lock
             stuck_in_itself = {a: where for a, where in direct.items() if live[a].stands_alone}
             direct = stuck_in_itself or direct
         if _most_lack(direct, live, graph):
             return {}
         return {at: (graph.below.get(at, "awaited"), *where) for at, where in direct.items()}
-    rest = graph.through - graph.waits - chosen.keys()
+    rest = graph.perhaps_awaited - graph.waits - chosen.keys()
     stuck = not rest and all(live[at].stands_alone for at in chosen)
     named = chosen if len(chosen) == 1 or stuck else {}
     return {at: (graph.below.get(at, "awaited_through"), *where) for at, where in named.items()}
 
 
 def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph) -> bool:
-    """Whether more have not come than have, without a visible reason: the few may be too early, or
-    the many may wait for them in a way that nothing shows."""
+    """Whether more ranks are awaited than wait, without a visible reason: the few may be too early,
+    or the many may wait for them unseen."""
     seen = any(
         live[at].stands_alone or at in graph.below or not graph.awaited[at][0] for at in awaited
     )
@@ -209,9 +218,11 @@ def _most_lack(awaited: Collection[int], live: Sequence[RankFacts], graph: Graph
 
 
 def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
-    """In a circle, the ranks that have left out a collective; else the few that wait outside of the
-    one that their peers are in, or are at the end already, or wait in a wider group than most of
-    their own, or are in another stage than all others share."""
+    """The charges in a circle of waits.
+
+    They are against ranks that skipped a collective; else against the few that wait outside of
+    their peers' collective, that have left the loop, that wait in a wider group than most of their
+    own group, or that are in another stage than all others."""
     if graph.skipped:
         return {place: ("mismatch", *where) for place, where in graph.skipped.items()}
     away = {at: where for at, where in graph.awaited.items() if where[0] and not live[at].inside}
@@ -232,9 +243,9 @@ def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
 
 
 def _circle(live: Sequence[RankFacts], graph: Graph) -> set[int]:
-    """The few that wait for each other in the same operation, where all others wait for them.
+    """The few ranks that wait for each other in the same operation while all others wait for them.
 
-    Whoever nobody waits for is left out, then whoever was waited for by those alone, and so on.
+    Ranks that nobody waits for are dropped, then ranks that only dropped ranks wait for, and so on.
     """
     edges = [edge for edge in graph.edges if edge.targets]
     waiters = [len(edge.waiters & graph.waits) for edge in edges]
@@ -259,14 +270,14 @@ def _circle(live: Sequence[RankFacts], graph: Graph) -> set[int]:
     return inside if len(calls) == 1 and 2 * len(inside) <= len(live) else set()
 
 
-def _but_as_waiting(
+def _without_usual_waits(
     live: Sequence[RankFacts], graph: Graph, chosen: dict[int, Where], *, tries_again: bool
 ) -> dict[int, Where]:
-    """Without the ranks that spin or poll as most ranks do that wait inside, unless all do: such
-    ranks wait for somebody, too, in a way that nothing shows.
+    """`chosen` without ranks that spin or poll like most ranks inside collectives, unless all do:
+    such ranks wait for a peer unseen.
 
-    `tries_again`: a rank repeats something again and again. Ranks that sleep as the others do, or
-    the only ones that are left, may wait for it.
+    `tries_again`: a rank repeats something all the time.  Then ranks that sleep like the others may
+    wait for that rank, and are dropped even if none remains.
     """
     usual = usual_waits((live[place] for place in graph.waits), tries_again=tries_again)
     others = {
@@ -278,7 +289,7 @@ def _but_as_waiting(
 
 
 def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -> set[int]:
-    """Overdue ranks of that class that wait for nobody and that nobody visibly waits for."""
+    """Overdue ranks of a wait class that are in no collective and that nobody visibly waits for."""
     return {
         place
         for place, rank in enumerate(live)
@@ -289,19 +300,19 @@ def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -
     }
 
 
-def _tells_nothing(rank: RankFacts) -> bool:
-    """Whether it has made no mark yet, and is still."""
+def _unmarked_and_still(rank: RankFacts) -> bool:
+    """Whether the rank has made no mark yet and stands still."""
     return rank.progress_age_seconds is None and is_still(rank) and not rank.at_work
 
 
-def _shows_nothing(rank: RankFacts) -> bool:
-    """Whether it has made no mark, takes and moves nothing, and the kernel, when asked, shows that
-    it waits for nobody."""
+def _unmarked_and_asked(rank: RankFacts) -> bool:
+    """Whether the rank has made no mark, does no work, and the kernel was asked whom it waits
+    for."""
     return rank.progress_age_seconds is None and bool(rank.kernel_waits) and not rank.at_work
 
 
 def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
-    """Ranks that mark progress without a step for longer than their stage's budget, while all
+    """The ranks that make marks but no step for longer than the budget of their stage, while all
     others wait."""
     ages = [rank.progress_age_seconds or 0.0 for rank in live]
     last = min((age for age in ages if age > MIN_SECONDS), default=0.0)
@@ -320,13 +331,13 @@ def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
 
 
 def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges:
-    """Charges by how a rank waits, or where it is, among those that wait for nobody."""
+    """Charges by how or where a rank waits, against ranks that visibly wait for nobody."""
     free = [place for place in range(len(live)) if place not in graph.waits]
     stopped = [place for place in free if live[place].wait_class is WaitClass.STOPPED]
     if stopped:
         return _charged(stopped, "odd_one_out")
     stored = [place for place in free if live[place].wait_class is WaitClass.IO]
-    if stored and 2 * others.stored <= others.live:
+    if stored and 2 * others.storage_waiters <= others.live_ranks:
         return _charged(stored, "io_blocked")
     if by_device := _by_device(live, graph):
         return by_device
@@ -337,14 +348,14 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
     }
     if apart := _in_another_stage(live, others) & unseen:
         return _charged(sorted(apart), "stage_differs")
-    if alone := _alone(live) & unseen:
+    if alone := _alone_in_stack(live) & unseen:
         return _charged(alone, "stack_differs")
-    return _by_nature(live, unseen)
+    return _by_wait_class(live, unseen)
 
 
 def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
-    """The ranks whose GPU is lost. Else, if all members are inside a collective, the few on whose
-    GPUs no kernel runs, while the GPUs of all others spin because they wait for these."""
+    """Charges against ranks with a lost GPU; else, if all members are inside a collective, against
+    the few whose GPUs run no kernel while all other GPUs spin."""
     lost = [at for at, rank in enumerate(live) if rank.device is Device.LOST and rank.overdue]
     if lost:
         return _charged(lost, "device_lost")
@@ -360,19 +371,19 @@ def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
 
 
 def _in_another_stage(live: Sequence[RankFacts], others: Beside) -> set[int]:
-    """The few that are in another stage or substage than all others share; or the only rank of the
-    job in a stage, while others of its role are between two."""
+    """The few ranks in another stage or substage than all others; also the only rank of the job
+    inside a stage, if other ranks of its role are between two stages."""
     stages = [rank.stage for rank in live]
     one_stage = None not in stages and len(set(stages)) == 1
     few = _minority([rank.substage for rank in live] if one_stage else stages)
     if "idle" in stages:
-        few |= {place for place, rank in enumerate(live) if rank.rank == others.alone}
+        few |= {place for place, rank in enumerate(live) if rank.rank == others.alone_in_stage}
     return {place for place in few if not live[place].apart_before}
 
 
-def _alone(live: Sequence[RankFacts]) -> set[int]:
-    """The one rank, of three at least, that stays in another stack than all the others share; one
-    that makes marks does not stay."""
+def _alone_in_stack(live: Sequence[RankFacts]) -> set[int]:
+    """The one rank, of at least three, whose stack stays at another place than that of all
+    others."""
     counts = Counter(rank.stack.group for rank in live if rank.stack.group).most_common(1)
     if len(live) < 3 or not counts or counts[0][1] != len(live) - 1:
         return set()
@@ -383,9 +394,9 @@ def _alone(live: Sequence[RankFacts]) -> set[int]:
     }
 
 
-def _by_nature(live: Sequence[RankFacts], unseen: set[int]) -> Charges:
-    """Of ranks that keep no records: the few that cannot go on by themselves, as the kernel shows;
-    else those that wait otherwise than most do."""
+def _by_wait_class(live: Sequence[RankFacts], unseen: set[int]) -> Charges:
+    """Charges in a role without records: against the few ranks that cannot go on by themselves, as
+    the kernel shows; else against those in another wait class than most."""
     if not live or any(rank.record is not RecordState.NONE for rank in live):
         return {}
     stuck = {place for place in unseen if live[place].stands_alone}
@@ -402,7 +413,8 @@ def _charged(places: Iterable[int], evidence: str) -> Charges:
 
 
 def _minority(words: Sequence[str | None]) -> set[int]:
-    """The places of the rarer of two words, if more than half are the other; `None` is no word."""
+    """The places of the rarer of two words, if more than half of all places have the other; `None`
+    is no word."""
     counts = Counter(word for word in words if word is not None).most_common()
     if len(counts) != 2 or 2 * counts[0][1] <= len(words):
         return set()
@@ -410,7 +422,8 @@ def _minority(words: Sequence[str | None]) -> set[int]:
 
 
 def _left_early(rank: RankFacts, evidence: str, innocent: set[str | None]) -> str:
-    """The evidence; of a rank asleep outside of the loop, where none of its peers is, that."""
+    """`left_loop_early` for a rank that sleeps outside of the loop while no uncharged peer is in
+    its stage; else the evidence unchanged."""
     if (
         evidence in ("awaited", "stage_differs")
         and rank.wait_class is WaitClass.PARKED

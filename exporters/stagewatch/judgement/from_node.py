@@ -1,4 +1,4 @@
-"""Facts about each rank of this node, from its record and a few looks at its process."""
+"""Facts about the ranks of this node, from their records and a few looks at their processes."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from stagewatch.ranks.work import working
 
 @dataclass(slots=True)
 class _Role:
-    """What the ranks of a role have shown of their stages together: a pause that one has had may
-    come to another."""
+    """The gaps between marks of all ranks of a role by stage: what one rank had, another may
+    have."""
 
     totals: dict[str, StageTotals] = field(default_factory=dict)
     live: int = 0
-    """Ranks that live and keep a record."""
+    """Number of live ranks with a record."""
 
     def add(self, record: RankRecord) -> None:
-        """Take in one more rank."""
+        """Add the record of one more rank."""
         self.live += record.life is Life.ALIVE
         for stage, mine in record.totals.items():
             self.totals[stage] = self.totals[stage] + mine if stage in self.totals else mine
 
     @property
     def stages(self) -> dict[str, Shown]:
-        """By stage."""
+        """The gaps by stage."""
         return {
             stage: Shown(
                 sum(totals.gaps),
@@ -63,7 +63,7 @@ class _Role:
 
 
 class Observer:
-    """Keeps the last few samples of the ranks that it is shown."""
+    """Keeps the last few samples of ranks and makes facts from them."""
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class Observer:
         device: Callable[[str], str] = lambda uuid: "",
         still: Callable[[RankKey], float | None] = lambda key: None,
     ) -> None:
-        """`device` says what a GPU does, by its UUID; `still` for how long a rank has been."""
+        """`device`: what a GPU does, by its UUID; `still`: how many seconds a rank has stood
+        still."""
         self._limits = limits
         self._device = device
         self._still = still
@@ -80,7 +81,7 @@ class Observer:
         self._windows: dict[int, deque[Sample]] = {}
 
     def look(self, ranks: Iterable[Rank]) -> None:
-        """Take a sample of each, and forget all others."""
+        """Take a sample of these ranks, and forget all others."""
         windows, self._windows = self._windows, {}
         alive = [rank for rank in ranks if rank.life is Life.ALIVE]
         looks = [(rank, self._sampler.look(rank, time.monotonic())) for rank in alive]
@@ -93,9 +94,10 @@ class Observer:
     def facts(
         self, ranks: Iterable[Rank], *, full: bool = False, at_work: Collection[RankKey] = ()
     ) -> list[RankFacts]:
-        """What is known of those that have not closed their record.
+        """The facts of those of these ranks that have not closed their record.
 
-        `full`: the record directory has no room.  `at_work`: by what they and their children move.
+        `full`: the record directory has no room.  `at_work`: the ranks that moved bytes or took
+        memory, or whose children did.
         """
         here = [rank for rank in ranks if rank.life is not Life.CLOSED]
         roles = _roles(here)
@@ -124,7 +126,7 @@ def _roles(here: Iterable[Rank]) -> dict[tuple[str, str], _Role]:
 
 
 def shown_by(ranks: Iterable[Rank]) -> dict[tuple[str, str], Stages]:
-    """What the ranks that have not closed their record have shown, by job and role."""
+    """The gaps by stage of ranks that have not closed their record, by job and role."""
     here = [rank for rank in ranks if rank.life is not Life.CLOSED]
     return {key: role.stages for key, role in _roles(here).items()}
 
@@ -139,9 +141,9 @@ def observe(
     files: Files | None = None,
     limits: Limits = DEFAULT,
 ) -> list[RankFacts]:
-    """Look at every rank `looks` times, `pause` seconds apart.
+    """Look at every rank `looks` times, `pause` seconds apart, and return their facts.
 
-    `files` are read to see which ranks are at work by what they and their children move.
+    `files` show which ranks are at work, by what they and their children move.
     """
     observer = Observer(proc, limits)
     census = Census()
@@ -158,7 +160,7 @@ def observe(
 
 
 def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> FamilyCounters | None:
-    """What all processes of ranks have done so far; `None` if that is unknown."""
+    """The counters of all processes of ranks; `None` if they cannot be read."""
     if files is None:
         return None
     with contextlib.suppress(SourceError):

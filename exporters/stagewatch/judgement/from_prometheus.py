@@ -1,4 +1,4 @@
-"""Facts about the ranks of whole jobs, from what a Prometheus holds of node agents' series."""
+"""Facts about the ranks of whole jobs, from the node agents' series in a Prometheus."""
 
 from __future__ import annotations
 
@@ -72,30 +72,30 @@ METRICS = (
     "rl_rank_nccl_wait_info",
     "rank:rl_straggler:ratio",
 )
-"""What facts are made of."""
+"""The metrics of which facts are made."""
 SUMS = {
     "gaps": "job_role_stage:rl_progress_gaps:count",
     "p99_seconds": "job_role_stage:rl_progress_gap_seconds:p99",
     "longest_seconds": "job_role_stage:rl_progress_gap_longest:seconds",
     "recent_seconds": "job_role_stage:rl_progress_gap_recent:seconds",
 }
-"""The records of `alerts/stalls.rules.yaml` that sum up what a role has shown of a stage."""
+"""The records of `alerts/stalls.rules.yaml` with sums over the gaps of a role and stage."""
 _BEFORE_SECONDS = (20.0, 60.0, 300.0)
-"""Before a job stood still: when it is looked who stood apart."""
+"""How long before the job stood still to look which ranks stood apart."""
 _SCRAPES = "5s"
 _VANISHED, _VANISHED_SHARE = 3, 0.1
-"""If so many targets, and this share of them, are no longer in any list, a part of the targets is
-taken as lost from sight, and not their nodes."""
+"""If at least so many targets, and more than this share of all, are scraped no more, the judge
+counts them as lost from its sight, and not their nodes as lost."""
 
 
-_MANY = {
+_PER_LABEL = {
     "rl_rank_collective_seq": "group",
     "rl_rank_group_size": "group",
     "rl_rank_collective_inside_seconds": "group",
     "rl_rank_collective_elements": "group",
     "rl_call_oldest_seconds": "name",
 }
-"""Of which a rank has several, by a label."""
+"""Metrics with several series per rank, and the label that tells these apart."""
 
 
 class Queries(Protocol):
@@ -107,15 +107,15 @@ class Queries(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A rank that was scraped within the last quarter of an hour, and is not any more."""
+class Departed:
+    """A rank that was scraped within the last quarter of an hour and is not any more."""
 
     seconds: float
-    """How long ago it was scraped last."""
+    """Time since it was last scraped."""
     pid: int = 0
     world_size: int | None = None
     node_lost: bool = False
-    """Whether its node's agent does not answer."""
+    """Whether the agent of its node does not answer."""
 
 
 @dataclass(slots=True)
@@ -125,18 +125,19 @@ class JobSeries:
     by: defaultdict[str, list[Labelled]] = field(default_factory=lambda: defaultdict(list))
     """Samples by metric."""
     shown: dict[str, dict[str, Shown]] = field(default_factory=dict)
-    left: Mapping[RankKey, Left] = field(default_factory=dict)
+    departed: Mapping[RankKey, Departed] = field(default_factory=dict)
     scraped: dict[RankKey, float] = field(default_factory=dict)
-    """When those that have failed were looked at, Unix seconds."""
+    """When the failures of ranks were scraped, Unix seconds."""
 
     @property
     def present(self) -> str:
-        """The metric that each of its ranks has: those that keep a record, if any does."""
+        """The metric that every rank of the job has; if a rank keeps a record, every rank that
+        does."""
         return UP if self.by[UP] else STILL
 
 
-def _direct(name: str, selector: str) -> str:
-    """The same, made of the series themselves, where no rules record it."""
+def _sum_of_series(name: str, selector: str) -> str:
+    """PromQL for a sum of `SUMS` from the series themselves, for a server without the rules."""
     if name == "p99_seconds":
         buckets = f"rl_progress_gap_seconds_bucket{{{selector}}}"
         summed = f"sum by (cluster, job_id, role, stage, le) ({buckets})"
@@ -150,12 +151,12 @@ def _direct(name: str, selector: str) -> str:
 
 
 def job_key(labels: Mapping[str, str]) -> JobKey:
-    """Of a series."""
+    """The job that a series belongs to."""
     return labels.get("cluster", ""), labels.get("job_id", "")
 
 
 def rank_key(labels: Mapping[str, str]) -> RankKey:
-    """Of a series."""
+    """The rank that a series belongs to."""
     try:
         return labels["role"], labels["rank"], labels["node"]
     except KeyError:
@@ -163,14 +164,15 @@ def rank_key(labels: Mapping[str, str]) -> RankKey:
         return labels.get("role", ""), labels.get("rank", ""), node
 
 
-def chosen(keys: Collection[JobKey]) -> str:
-    """Matchers of some jobs; those of several clusters may match more, which the caller drops."""
+def matchers_of(keys: Collection[JobKey]) -> str:
+    """Label matchers for these jobs.  For several clusters they may match further jobs, which the
+    caller drops."""
     clusters, jobs = ({key[at] for key in keys} for at in (0, 1))
     return matchers(cluster=sorted(clusters), job_id=sorted(jobs))
 
 
 def shown_of(values: Mapping[str, float]) -> Shown:
-    """What a role has shown of a stage, out of its sums by name."""
+    """The gaps of a role in a stage, from their sums by the names of `SUMS`."""
     return Shown(
         int(values.get("gaps", 0)),
         values.get("p99_seconds", 0.0),
@@ -180,16 +182,16 @@ def shown_of(values: Mapping[str, float]) -> Shown:
 
 
 class Asker:
-    """Asks a server about jobs."""
+    """Reads the moments of jobs from a server."""
 
     def __init__(self, api: Queries, limits: Limits = DEFAULT, *, recorded: bool = True) -> None:
-        """`recorded`: whether the rules' sums can be read; else they are made of the series."""
+        """`recorded`: the server has the rules' sums; else they are made from the series."""
         self._api = api
         self._limits = limits
         self._recorded = recorded
         self._before: dict[JobKey, tuple[float, frozenset[RankKey]]] = {}
         self.blind = False
-        """Whether, at the last look, agents were missing that should be scraped."""
+        """Whether, at the last look, agents were missing from the scraped targets."""
 
     def moments(self, keys: Collection[JobKey], at: float) -> dict[JobKey, Moment]:
         """These jobs as they were at a Unix time."""
@@ -198,35 +200,37 @@ class Asker:
             return {}
         jobs: dict[JobKey, JobSeries] = {key: JobSeries() for key in keys}
         names = matchers(__name__=METRICS)
-        for one in self._api.query(f"{{{names}, {chosen(keys)}}}", at):
+        for one in self._api.query(f"{{{names}, {matchers_of(keys)}}}", at):
             if (job := jobs.get(job_key(one.labels))) is not None:
                 job.by[one.labels["__name__"]].append((one.labels, one.value))
         self._failures(jobs, at)
         self._sums(jobs, at)
-        fewer = self._fewer(jobs, at)
+        fewer = self._with_fewer_ranks(jobs, at)
         for present in (UP, STILL):
-            left = self._left(present, [key for key in fewer if jobs[key].present == present], at)
+            left = self._departed(
+                present, [key for key in fewer if jobs[key].present == present], at
+            )
             for key, ranks in left.items():
-                jobs[key].left = ranks
+                jobs[key].departed = ranks
         moments = {key: moment(key[1], job, at, self._limits) for key, job in jobs.items()}
         for key in jobs:
-            moments[key] = self._with_before(key, moments[key])
+            moments[key] = self._with_apart_before(key, moments[key])
         self._before = {key: one for key, one in self._before.items() if key in jobs}
         return moments
 
     def _failures(self, jobs: Mapping[JobKey, JobSeries], at: float) -> None:
-        """When the first failures were scraped: what a rank has done since is as old as that."""
+        """Read when the first failures were scraped, since their age is as of that time."""
         if any(job.by[FAILURE] for job in jobs.values()):
-            for one in self._api.query(f"timestamp({FAILURE}{{{chosen(jobs)}}})", at):
+            for one in self._api.query(f"timestamp({FAILURE}{{{matchers_of(jobs)}}})", at):
                 if (job := jobs.get(job_key(one.labels))) is not None:
                     job.scraped[rank_key(one.labels)] = one.value
 
     def _sums(self, jobs: Mapping[JobKey, JobSeries], at: float) -> None:
-        """What each role has shown of its stages."""
-        selector = chosen(jobs)
+        """Read the sums over the gaps of each role and stage."""
+        selector = matchers_of(jobs)
         found: dict[tuple[JobKey, str, str], dict[str, float]] = defaultdict(dict)
         for name, record in SUMS.items():
-            asked = f"{record}{{{selector}}}" if self._recorded else _direct(name, selector)
+            asked = f"{record}{{{selector}}}" if self._recorded else _sum_of_series(name, selector)
             for one in self._api.query(asked, at):
                 labels = one.labels
                 place = job_key(labels), labels.get("role", ""), labels.get("stage", "")
@@ -236,9 +240,9 @@ class Asker:
             if key in jobs:
                 jobs[key].shown.setdefault(role, {})[stage] = shown_of(values)
 
-    def _fewer(self, jobs: Mapping[JobKey, JobSeries], at: float) -> list[JobKey]:
-        """The jobs with fewer live ranks than within the last quarter of an hour."""
-        record = f"job:rl_ranks_live:count{{{chosen(jobs)}}}"
+    def _with_fewer_ranks(self, jobs: Mapping[JobKey, JobSeries], at: float) -> list[JobKey]:
+        """The jobs that may have fewer live ranks than earlier in the last quarter of an hour."""
+        record = f"job:rl_ranks_live:count{{{matchers_of(jobs)}}}"
         most = f"max_over_time({record}[{REMEMBERED_SECONDS:.0f}s])"
         if not self._recorded:
             return list(jobs)
@@ -246,14 +250,14 @@ class Asker:
         uncounted = {key for key, job in jobs.items() if job.present == STILL}
         return sorted({job_key(one.labels) for one in fewer} & jobs.keys() | uncounted)
 
-    def _left(
+    def _departed(
         self, present: str, keys: Collection[JobKey], at: float
-    ) -> dict[JobKey, dict[RankKey, Left]]:
-        """Who was scraped lately and is not any more, by job; all that are have the metric
-        `present`."""
+    ) -> dict[JobKey, dict[RankKey, Departed]]:
+        """By job, the ranks that were scraped lately and are not any more; `present` is the metric
+        that every rank has."""
         if not keys:
             return {}
-        selector, window = chosen(keys), f"{REMEMBERED_SECONDS:.0f}s"
+        selector, window = matchers_of(keys), f"{REMEMBERED_SECONDS:.0f}s"
         last = self._api.query(
             f"max_over_time(timestamp({present}{{{selector}}} {'== 1' * (present == UP)})"
             f"[{window}:{_SCRAPES}])"
@@ -268,14 +272,14 @@ class Asker:
         }
         answers, vanished = self._agents(at)
         self.blind |= bool(vanished)
-        found: dict[JobKey, dict[RankKey, Left]] = defaultdict(dict)
+        found: dict[JobKey, dict[RankKey, Departed]] = defaultdict(dict)
         for one in last:
             key, rank = job_key(one.labels), rank_key(one.labels)
             info = infos.get((key, rank), {})
             place = key[0], rank[2]
             if place in vanished:
                 continue
-            found[key][rank] = Left(
+            found[key][rank] = Departed(
                 max(0.0, at - one.value),
                 _whole(info.get("pid", "")) or 0,
                 _whole(info.get("world_size", "")),
@@ -284,20 +288,21 @@ class Asker:
         return found
 
     def _agents(self, at: float) -> tuple[set[JobKey], set[JobKey]]:
-        """Cluster and node of each agent that answers; and of those that are asked no more, if they
-        are too many to be lost nodes."""
+        """Cluster and node of every agent that answers, and of the vanished targets, if they are
+        too many to be lost nodes."""
         now = self._api.query('up{job="stagewatch"}', at)
-        asked = {_place(one.labels) for one in now}
+        asked = {_agent_key(one.labels) for one in now}
         before = {
-            _place(one.labels)
+            _agent_key(one.labels)
             for one in self._api.query('last_over_time(up{job="stagewatch"}[15m])', at)
         }
         gone = before - asked
         many = len(gone) >= _VANISHED and len(gone) > _VANISHED_SHARE * len(before)
-        return {_place(one.labels) for one in now if one.value}, gone if many else set()
+        return {_agent_key(one.labels) for one in now if one.value}, gone if many else set()
 
-    def _with_before(self, key: JobKey, now: Moment) -> Moment:
-        """With who stood apart before the first of its ranks was overdue."""
+    def _with_apart_before(self, key: JobKey, now: Moment) -> Moment:
+        """The moment with `apart_before` set: which ranks stood apart before the first one was
+        overdue."""
         late = [rank.late_seconds for rank in now.ranks if rank.late_seconds is not None]
         if not late:
             return now
@@ -314,13 +319,14 @@ class Asker:
         )
 
     def _apart_before(self, key: JobKey, began: float) -> frozenset[RankKey]:
-        """Who stood in another stage or substage than most of its role, whenever it is looked."""
+        """The ranks that were in another stage or substage than most of their role at every look
+        before `began`."""
         apart: list[set[RankKey]] = []
         for seconds in _BEFORE_SECONDS:
             stages = {
                 rank_key(one.labels): (one.labels.get("stage", ""), one.labels.get("substage", ""))
                 for one in self._api.query(
-                    f"rl_rank_stage_open_seconds{{{chosen([key])}}}", began - seconds
+                    f"rl_rank_stage_open_seconds{{{matchers_of([key])}}}", began - seconds
                 )
             }
             apart += [_apart(stages)] if stages else []
@@ -328,7 +334,7 @@ class Asker:
 
 
 def _apart(stages: Mapping[RankKey, tuple[str, str]]) -> set[RankKey]:
-    """Those in another stage or substage than most of their role."""
+    """The ranks in another stage or substage than most of their role."""
     roles: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for (role, *_), where in sorted(stages.items()):
         roles[role][where] += 1
@@ -336,7 +342,7 @@ def _apart(stages: Mapping[RankKey, tuple[str, str]]) -> set[RankKey]:
     return {place for place, where in stages.items() if where != most[place[0]]}
 
 
-def _place(labels: Mapping[str, str]) -> JobKey:
+def _agent_key(labels: Mapping[str, str]) -> JobKey:
     return labels.get("cluster", ""), labels.get("node") or labels.get("instance", "")
 
 
@@ -345,13 +351,13 @@ def _whole(text: str) -> int | None:
 
 
 def _wait_class(labels: Mapping[str, str]) -> WaitClass:
-    """An agent of a later version may export others."""
+    """The wait class of a series; `UNKNOWN` for one of a later version."""
     name = labels.get("class", "")
     return WaitClass(name) if name in WaitClass._value2member_map_ else WaitClass.UNKNOWN
 
 
 def _device(labels: Mapping[str, str]) -> Device | None:
-    """Likewise."""
+    """The GPU's state of a series; `None` for one of a later version."""
     name = labels.get("state", "")
     return Device(name) if name in Device._value2member_map_ else None
 
@@ -360,13 +366,13 @@ def _device(labels: Mapping[str, str]) -> Device | None:
 
 
 def moment(job_id: str, job: JobSeries, at: float, limits: Limits = DEFAULT) -> Moment:
-    """All ranks of a job, out of its series."""
+    """All ranks of a job at a Unix time, from its series."""
     tables = _Tables(job)
     live = Counter(key[0] for key in tables.present if tables.lives(key))
     roles: dict[str, _Role] = {}
     ranks = []
     for key in sorted(
-        {*tables.present, *job.left}, key=lambda key: (key[0], _number(key[1]), key[2])
+        {*tables.present, *job.departed}, key=lambda key: (key[0], _number(key[1]), key[2])
     ):
         if key[1].isdecimal():
             role = roles.get(key[0])
@@ -377,27 +383,28 @@ def moment(job_id: str, job: JobSeries, at: float, limits: Limits = DEFAULT) -> 
 
 
 class _Role:
-    """What the ranks of a role have shown together."""
+    """The gaps between marks of all ranks of a role, and the budgets that follow from them."""
 
     def __init__(self, shown: Stages, live: int, limits: Limits) -> None:
         self.stages = frozenset(stage for stage, one in shown.items() if one.longest_seconds)
         self._gaps = sum(one.gaps for one in shown.values())
         self._shown, self._live, self._limits = shown, live, limits
         self.bare_seconds = limits.bare_seconds
-        """How long one that keeps no record may be still."""
+        """How long a rank without a record may stand still."""
         self._budgets: dict[tuple[str, bool], float] = {}
 
     def taught(self, stage: str | None) -> bool:
-        """Whether it has shown enough of a stage."""
+        """Whether the role has enough gaps in a stage to learn its length."""
         return self._shown.get(stage or "", NOTHING_SHOWN).taught(self._live)
 
     def gaps(self) -> int:
-        """All of them, for the first rank that asks: the others have shown none besides."""
+        """The role's number of gaps for the first rank that asks, and 0 for the others, so that
+        their sum is right."""
         gaps, self._gaps = self._gaps, 0
         return gaps
 
     def budget(self, stage: str | None, *, still: bool) -> float | None:
-        """How long a rank may be silent there."""
+        """How long a rank may be silent in a stage."""
         if stage is None:
             return None
         if (stage, still) not in self._budgets:
@@ -416,16 +423,23 @@ class _Tables:
 
     def __init__(self, job: JobSeries) -> None:
         self._job = job
-        several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
+        several = {
+            "rl_rank_wait_class",
+            "rl_rank_waits_for",
+            "rl_rank_connection_info",
+            *_PER_LABEL,
+        }
         several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info", _HEARD}
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.present = self._one[job.present]
-        """By rank that is there."""
+        """The series of the ranks that are there."""
         self._recorded = job.present == UP
         self._unmarked = not job.by[AGE]
-        """No rank of the job has made a mark."""
+        """Whether no rank of the job has made a mark."""
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
-        self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
+        self._per_label = {
+            name: _by_rank_and(label, job.by[name]) for name, label in _PER_LABEL.items()
+        }
         self._heard = _by_rank(
             (labels, -age) for labels, age in job.by[_HEARD] if labels.get("side") == "client"
         )
@@ -443,12 +457,12 @@ class _Tables:
         )
 
     def lives(self, key: RankKey) -> bool:
-        """Whether the rank is there and has not died: none that keeps no record stays when dead."""
+        """Whether the rank is there and has not died; a dead rank without a record is not there."""
         return key in self.present and not (self._recorded and self.present[key][1] == 0)
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
-        """What is known of one rank."""
-        left = self._job.left.get(key)
+        """The facts of one rank."""
+        left = self._job.departed.get(key)
         here = key in self.present
         gone = not self.lives(key)
         info = self._labels("rl_rank_info", key)
@@ -522,18 +536,18 @@ class _Tables:
         return found[0] if found else {}
 
     def _counts(self, name: str, key: RankKey) -> dict[str, int]:
-        counts = self._many[name].get(key)
+        counts = self._per_label[name].get(key)
         return {label: int(value) for label, (_, value) in counts.items()} if counts else {}
 
     def _calls(self, key: RankKey) -> dict[str, float]:
-        calls = self._many["rl_call_oldest_seconds"].get(key)
+        calls = self._per_label["rl_call_oldest_seconds"].get(key)
         return {name: seconds for name, (_, seconds) in calls.items()} if calls else {}
 
     def _inside(self, key: RankKey) -> dict[str, Inside]:
-        calls = self._many["rl_rank_collective_inside_seconds"].get(key)
+        calls = self._per_label["rl_rank_collective_inside_seconds"].get(key)
         if not calls:
             return {}
-        elements = self._many["rl_rank_collective_elements"].get(key, {})
+        elements = self._per_label["rl_rank_collective_elements"].get(key, {})
         return {
             group: Inside(
                 labels.get("op", "unknown"),
@@ -554,8 +568,9 @@ class _Tables:
 
 
 def _homes(told: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
-    """The node of each process, by its machine and name: the first one that tells of it, as agents
-    of several nodes may see the processes of one machine."""
+    """The node of each process, by its machine and name.
+
+    If agents of several nodes see the processes of one machine, the first node by name counts."""
     found: dict[tuple[str, str], str] = {}
     for labels in told:
         for name in (labels.get("process", ""), labels.get("through", "")):
@@ -566,7 +581,7 @@ def _homes(told: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
 
 
 def _kernel_wait(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]) -> KernelWait:
-    """What a series tells of."""
+    """The wait that a series shows."""
 
     def process(label: str) -> str:
         name = labels.get(label, "")
@@ -584,7 +599,7 @@ def _kernel_wait(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]
 
 
 def _far_end(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]) -> KernelWait:
-    """Whom those on other nodes wait for that wait for a connection."""
+    """Whom the other end of a connection waits for, as the node that holds this end shows it."""
     end = _kernel_wait(labels, homes)
     if end.rank is None and not end.process and not end.through:
         end = replace(end, role=labels.get("role", ""), rank=_whole(labels.get("rank", "")))
@@ -594,8 +609,9 @@ def _far_end(labels: Mapping[str, str], homes: Mapping[tuple[str, str], str]) ->
 def _joined(
     wait: KernelWait, ends: Mapping[str, Sequence[KernelWait]], key: RankKey
 ) -> list[KernelWait]:
-    """A wait of a rank for another node, with whom it is for where that node tells; a client of a
-    server of which none does is nobody."""
+    """The wait of a rank, with its address replaced by whom the node at that address names.
+
+    `key`: the rank itself, for which it cannot wait."""
     if not wait.address:
         return [wait]
     found = [
@@ -609,7 +625,7 @@ def _joined(
 def _communicators(
     operations: Iterable[Labelled], waits: Iterable[Labelled]
 ) -> dict[RankKey, list[Communicator]]:
-    """What NCCL shows of each rank, out of its series."""
+    """The communicators of each rank, from the series of NCCL's witnesses."""
     transfers: defaultdict[tuple[RankKey, str], set[Transfer]] = defaultdict(set)
     for labels, _ in waits:
         if (peer := _whole(labels.get("peer", ""))) is not None:
@@ -636,7 +652,7 @@ def _step(value: float | None) -> int | None:
 
 
 def _by_rank(samples: Iterable[Labelled]) -> dict[RankKey, Labelled]:
-    """One sample of each rank: of several always the same one, in whatever order they come."""
+    """One sample of each rank; of several, always the same one, whatever their order."""
     found: dict[RankKey, Labelled] = {}
     for sample in samples:
         first = found.setdefault(rank_key(sample[0]), sample)

@@ -1,7 +1,7 @@
 """The wait-for graph of a role: who waits inside a collective, and for whom.
 
-A rank inside a collective waits for the members of its group that have not come.  Whoever is
-waited for and waits for nobody is at fault.
+A rank inside a collective waits for the members of its group that have not entered it.  A rank that
+others wait for, and that waits for nobody, is at fault.
 """
 
 from __future__ import annotations
@@ -23,109 +23,109 @@ from stagewatch.ranks.waits.blocking_calls import Whom
 from stagewatch.record import OPS, POINT_TO_POINT
 
 _NO_LONGER_INSIDE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
-"""Classes of ranks that do not wait for a peer, although their last collective says so."""
+"""Wait classes of ranks that wait for no peer, even if no end of a collective is recorded."""
 
 _ROOTED = frozenset(op for op in OPS if op.split("_")[0] in ("broadcast", "gather", "scatter"))
 _ROOTED |= {"reduce"}
-"""Operations with a root, which a rank may leave before all have come."""
+"""Operations with a root: a rank may leave one before all members have entered it."""
 
 Where = tuple[str, str]
-"""A group, and the operation that most of those inside of it are in."""
+"""A group, and the operation that most ranks inside it are in."""
 NOBODY: Mapping[int, Where] = MappingProxyType({})
 SPINS = "a kernel that spins on the GPU"
 _LEVELS = 4
-"""The most collectives of one group that get edges; the furthest first."""
+"""The most collectives of one group that get edges; the latest ones first."""
 
 
 class Kind(str, Enum):
-    """Why one waits for the other."""
+    """Why ranks wait for others: the waiters and targets of an edge."""
 
     NOT_COME = "not_come"
-    """The targets have not entered what the waiters are inside of."""
+    """The targets have not entered the collective that the waiters are inside of."""
     LEFT = "left"
-    """They have left it for another."""
+    """The targets have left that collective and entered another."""
     UNLIKE = "unlike"
-    """They are in another operation, in another number of it, or at another step."""
+    """The targets are in another operation or collective of the group, or at another step."""
     DIFFER = "differ"
     """Both sides differ, and neither is more than half of the group: they wait for each other."""
     PEER = "peer"
-    """They should receive what the waiters send, or send what the waiters receive."""
+    """The targets should receive what the waiters send, or send what the waiters receive."""
     UNSEEN = "unseen"
-    """No targets: members that do not live here."""
+    """No targets: the waiters wait for members that do not live here."""
     AMBIGUOUS = "ambiguous"
     """No targets: more ranks use the name of the group than it has members."""
     KERNEL = "kernel"
-    """The kernel shows that the waiters read, or wait for a lock of, what the targets have; without
-    targets that is a process which is no rank, or somebody on another node."""
+    """The kernel shows that the waiters wait for the targets to act on a pipe, a socket or a lock.
+    Without targets they wait for a process that is no rank, or for another node."""
     NOT_LAUNCHED = "not_launched"
-    """Below the program: the targets have not launched what the waiters have."""
+    """Below the program, the targets have not launched the operation of the waiters."""
     NOT_BEGUN = "not_begun"
-    """Their GPUs have not begun it."""
+    """The GPUs of the targets have not begun the operation."""
     NO_BYTES = "no_bytes"
-    """They send nothing, or the network does not bring it."""
+    """The targets send nothing, or the network does not deliver it."""
     TOGETHER = "together"
-    """No targets: all members are inside, so that none of them waits for a rank."""
+    """No targets: all members are inside, so none of them waits for a rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Some wait for others, by their place in the sequence that the graph was drawn from."""
+    """Ranks that wait for other ranks, each by its place in the sequence that was drawn."""
 
     waiters: frozenset[int]
     targets: frozenset[int]
     kind: Kind
     group: str
     op: str
-    """What the waiters are inside of."""
+    """The operation that the waiters are inside of."""
     sequence: int | None = None
-    """The how manyth collective of the group that is, where they are counted."""
+    """The sequence number of that collective in its group, if known."""
     outside: KernelWait | None = None
-    """Whom or what they wait for that is no rank of their role."""
+    """The wait for anything but a rank of the waiters' role."""
     lacks: str = ""
-    """What does not come of the targets, in NCCL: `bytes`, or a `buffer` for those of waiters."""
+    """What the targets do not deliver, in NCCL: `bytes`, or a `buffer` for the waiters' bytes."""
     over: str = ""
-    """The network device that does not bring it, where only one can be meant."""
+    """The network device that does not deliver it, if it is known."""
     witness: str = ""
-    """The library that shows it, in words; of `NOT_COME`, one that shows the contrary."""
+    """The library that shows the wait, in words; for `NOT_COME`, a library that contradicts it."""
 
 
 @dataclass(slots=True)
 class Graph:
-    """Ranks by their place in the sequence that the graph was drawn from."""
+    """Who waits and who is awaited.  Ranks are places in the sequence that was drawn."""
 
     waits: set[int] = field(default_factory=set)
-    """They are inside, and somebody has not come as far or cannot be seen."""
+    """Ranks that are inside a call which another rank has not reached, or may not have."""
     awaited: dict[int, Where] = field(default_factory=dict)
-    """They have not come where others are inside."""
+    """Ranks that have not entered the operation that others are inside of."""
     together: set[int] = field(default_factory=set)
-    """They are inside one collective with all members of the group."""
+    """Ranks inside one collective with all members of its group."""
     mismatched: dict[int, Where] = field(default_factory=dict)
-    """They do not do what most members of their group do."""
+    """Ranks that do something else than most members of their group."""
     differs: bool = False
-    """Whether members of a group are inside and do not do the same, half of them or all."""
+    """Whether members of a group are inside different operations, without a majority."""
     nowhere: set[int] = field(default_factory=set)
-    """They have been in no collective, and the first one of all is waited in."""
+    """Ranks that have been in no collective while others wait in the very first one."""
     skipped: dict[int, Where] = field(default_factory=dict)
-    """They have left out the collective that others are inside of, as their count in all or their
-    step shows."""
+    """Ranks that have left out the collective that others are inside of, by their total count of
+    collectives or by their step."""
     in_another: dict[int, Where] = field(default_factory=dict)
-    """Most of their group are inside of its collective, and they inside of another group's."""
+    """Ranks in a collective of another group, while most of their group are in its collective."""
     short: bool = False
-    """Whether somebody waits for members that do not live here."""
+    """Whether ranks wait for members that do not live here."""
     unseen: bool = False
-    """Whether those are no ranks of the job's other roles either."""
+    """Whether these members live in no other role of the job either."""
     missing: dict[int, Where] = field(default_factory=dict)
-    """They are inside, and a member of the group does not live here; with their own operation."""
+    """Ranks in a collective of a group with a member that does not live here; by operation."""
     outside: dict[int, KernelWait] = field(default_factory=dict)
-    """They wait for a rank of another role, for a process that is no rank, or for an address, as
-    the kernel shows."""
-    through: set[int] = field(default_factory=set)
-    """They are awaited by way of a process alone that others have asked, or by who is in a
-    collective that no program tells of: one of them may be meant."""
+    """Ranks that wait for another role, for a process that is no rank, or for an address, as the
+    kernel shows."""
+    perhaps_awaited: set[int] = field(default_factory=set)
+    """Ranks of which only some may be awaited: others wait for a process that may need one of them,
+    or are in a collective that no program records."""
     below: dict[int, str] = field(default_factory=dict)
-    """They are awaited as libraries, GPUs or stacks alone show it, with the evidence."""
+    """Ranks whose being awaited only libraries, GPUs or stacks show, with that evidence."""
     edges: list[Edge] = field(default_factory=list)
-    """Who waits for whom, for people: nothing is decided by them."""
+    """Who waits for whom, to show people and to follow waits."""
 
 
 def draw(
@@ -136,10 +136,11 @@ def draw(
     *,
     all_here: bool = False,
 ) -> Graph:
-    """The graph of the live ranks of one role; other roles wait for the ranks in `awaited`.
+    """The graph of the live ranks of one role.
 
-    `shared`: groups whose other members are ranks of other roles; `whole`: those of these groups to
-    which all members have come.  `all_here`: the job has no other ranks.
+    `awaited`: places of ranks for which other roles wait.  `shared`: groups with members in several
+    roles; `whole`: the shared groups whose members have all entered the collective.  `all_here`:
+    the job has no other ranks.
     """
     groups, nowhere = groups_of(live, whole, all_here=all_here)
     graph = Graph(nowhere=nowhere)
@@ -157,7 +158,7 @@ def draw(
     graph.in_another = _in_another(groups)
     _sends(live, graph)
     _kernel_waits(live, graph)
-    _untold(live, graph)
+    _unrecorded_collectives(live, graph)
     for group in groups:
         for place in sorted(group.one_too_many(graph.waits)):
             graph.mismatched.setdefault(place, group.where)
@@ -169,20 +170,20 @@ def draw(
 def groups_of(
     live: Sequence[RankFacts], whole: Container[str] = (), *, all_here: bool = False
 ) -> tuple[list[Group], set[int]]:
-    """The groups of a role, and the ranks that have been in no group while others wait in the first
-    collective of all.
+    """The groups of a role, and the places of ranks that have been in no group while others wait in
+    the very first collective.
 
-    `whole`: groups whose other members are ranks of other roles, and to which all have come.
-    `all_here`: the job has no other ranks.
+    `whole`: groups of several roles whose members have all entered the collective.  `all_here`:
+    the job has no other ranks.
     """
     lateness = _lateness(live)
     members: defaultdict[str, set[int]] = defaultdict(set)
     for place, rank in enumerate(live):
         for name in rank.collectives.keys() - {POINT_TO_POINT}:
             members[name].add(place)
-    # A rank that has been in other groups alone has not come to the world yet.  Nor has one that
-    # has been in none, to the making of groups or to the world's first collective: later, nobody
-    # would count what it does.
+    # A rank that has been in other groups only is a member of `world` that has not entered it yet.
+    # So is a rank that has been in no group, but only while others make groups or are in the
+    # world's first collective: later it may simply not record its collectives.
     anywhere = set().union(*members.values())
     if max((rank.group_sizes.get("world", 0) for rank in live), default=0) >= len(anywhere):
         members["world"] |= anywhere
@@ -203,8 +204,9 @@ def groups_of(
 
 
 def _add_by_elimination(live: Sequence[RankFacts], members: Mapping[str, set[int]]) -> None:
-    """Add the ranks that have been in none of the groups that lack members, if these lack as many:
-    in the order of their numbers, as nobody knows who belongs to which."""
+    """Add the ranks outside of all groups that lack members to these groups, if the numbers match.
+
+    They are added in the order of their numbers, since their real groups are unknown."""
     sizes = {
         name: max((live[place].group_sizes.get(name, 0) for place in here), default=0)
         for name, here in members.items()
@@ -220,8 +222,10 @@ def _add_by_elimination(live: Sequence[RankFacts], members: Mapping[str, set[int
 
 
 def _in_another(groups: Sequence[Group]) -> dict[int, Where]:
-    """The members of a group most of which are inside, that are inside of another one instead in
-    which few are, and to which all of these belong: they have left out what most wait in."""
+    """The ranks that have left out a collective of their group and wait in a wider group instead.
+
+    Most of their group are inside its collective, and few ranks are inside that of the wider
+    group."""
     return {
         place: group.where
         for group in groups
@@ -233,8 +237,11 @@ def _in_another(groups: Sequence[Group]) -> dict[int, Where]:
 
 
 def _skips(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
-    """Most of those that have come furthest in a group have entered as many collectives in all: a
-    rank among them should have, and has but for those that its peers of another group wait in."""
+    """Note ranks whose total count of collectives shows that they have skipped one.
+
+    Most ranks at the furthest collective of a group have the same total.  A rank among them whose
+    total lacks exactly the collectives that its peers of another group wait in has skipped
+    these."""
     usual: dict[int, float] = {}
     for group in groups:
         furthest = group.furthest
@@ -243,15 +250,17 @@ def _skips(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
         if 2 * counts[int(middle)] > counts.total() and middle == int(middle):
             usual |= {place: max(middle, usual.get(place, 0)) for place in furthest}
     for group in groups:
-        for place, gap in group.missed.items():
+        for place, gap in group.behind_by.items():
             if place in usual and totals[place] + gap == usual[place]:
                 graph.skipped.setdefault(place, group.where)
 
 
 def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
-    """If most of a group wait in a collective, and have entered equally many in all, a rank that
-    has not come to it has entered too many meanwhile. It is missing for another reason than being
-    late."""
+    """Note ranks that have not entered a collective although their total count is too high for
+    that.
+
+    Most of the group wait in it with equal totals.  A rank outside with a higher total is not late:
+    it has skipped the collective."""
     belongs = Counter(place for group in groups for place in group.sequence)
     if len(set(belongs.values())) > 1:  # some have groups that the others lack
         return
@@ -259,21 +268,21 @@ def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> N
         usual = {totals[place] for place in group.furthest}
         if len(usual) != 1 or 2 * len(group.furthest) <= len(group.members):
             continue
-        for place, gap in group.missed.items():
+        for place, gap in group.behind_by.items():
             if totals[place] + gap > max(usual):
                 graph.skipped.setdefault(place, group.where)
 
 
 def _lateness(live: Sequence[RankFacts]) -> dict[int, float]:
-    """The ranks whose records began later than the median of their peers, with the seconds: nodes
-    do not start their ranks at one moment."""
+    """The ranks whose records began later than the median of their peers, with the delay in
+    seconds.  A few seconds do not count, since nodes start their ranks at different moments."""
     started = {place: rank.started for place, rank in enumerate(live) if rank.started is not None}
     usual = median(started.values()) if started else 0.0
     return {p: when - usual for p, when in started.items() if when - usual > LATER_SECONDS}
 
 
 class Group:
-    """One process group: where its members are."""
+    """One process group, and how far its members are."""
 
     def __init__(
         self,
@@ -294,12 +303,12 @@ class Group:
         size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
         self.sized = size > 0
         self.size = size or (2 if len(members) == 1 else 0)
-        """A group has two members at least; 0: not known."""
-        self.part = self.size > len(members)
-        """It has members that are not here."""
-        self.short = self.part and not whole
+        """Its number of members, at least two; 0 if unknown."""
+        self.incomplete = self.size > len(members)
+        """Whether it has members that are not here."""
+        self.short = self.incomplete and not whole
         self._ambiguous = 0 < self.size < len(members)
-        """More members than it has: two groups of one name."""
+        """Whether more ranks use its name than it has members: two groups share the name."""
         self.sequence = {
             place: live[place].collectives.get(name, 0)
             for place in (set() if self._ambiguous else members - self._younger)
@@ -312,20 +321,21 @@ class Group:
             if self.reached is not None and sequence < self.reached
         }
         self.lagging = self.behind & self.inside.keys()
-        """Behind, and inside an earlier collective of the group."""
+        """Members that are behind, inside an earlier collective of the group."""
         share = 2 * len(self.lagging) - max(self.size, len(members))
         told = {place for place in self.lagging if self.inside[place].op != "unknown"}
         self._crowd = self.lagging if share > 0 else told if share == 0 else set()
-        """Those of them that are too many to be late. If they are half of the group, those in an
-        operation without a name do not count: its end is unknown, so they may have left it."""
+        """The lagging members, if too many to be late: more than half of the group, or half of it
+        in an operation with a name (else a rank may have left it, as its end is not recorded)."""
         self.furthest = {
             place for place in self.inside if self.sequence.get(place, -1) == self.reached
         }
 
     def _started_again(self, lateness: Mapping[int, float]) -> set[int]:
-        """Members whose counts belong to another life than those of their peers. Their records
-        began long after the others; or they began later, and lack half of the collectives that
-        peers have entered since, which no peer can pass without them."""
+        """Members that were started again, so that their counts cannot be compared with others'.
+
+        Their records began long after those of their peers; or they began later and lack half of
+        the collectives of their peers, who could not have passed these without them."""
         late = lateness.keys() & self.members
         if not late:
             return set()
@@ -338,7 +348,7 @@ class Group:
         }
 
     def enter(self, graph: Graph) -> None:
-        """Add what this group shows."""
+        """Add to the graph what this group shows."""
         if not self.inside:
             return
         where = self.where
@@ -353,12 +363,12 @@ class Group:
         left_out, in_rooted = self._left_one_out()
         graph.waits |= stuck | in_rooted
         gone_on = self.sequence.keys() - self.inside.keys() if stuck else set()
-        self._tell(graph, Kind.LEFT, stuck, gone_on)
-        self._tell(graph, Kind.UNLIKE, in_rooted, left_out)
+        self._add_edge(graph, Kind.LEFT, stuck, gone_on)
+        self._add_edge(graph, Kind.UNLIKE, in_rooted, left_out)
         together = self._together()
         graph.together |= together
         odd = self._differing(together) | left_out
-        if self._most(self.lagging) and not not_come and self._all_lag():
+        if self._is_most(self.lagging) and not not_come and self._all_lag():
             odd |= self.sequence.keys() - self.behind
         if any(self.inside[place].op == "backward" for place in stuck):
             odd |= self.sequence.keys() - self.inside.keys()
@@ -367,33 +377,35 @@ class Group:
         kinds = (_ops(calls), _elements(calls), self._steps(self._unnamed(together)))
         differs = bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
         graph.differs |= differs
-        self._tell_of_members(graph, not_come)
+        self._add_member_edges(graph, not_come)
         if told := odd - left_out - gone_on:
-            self._tell(graph, Kind.UNLIKE, self.inside.keys() - odd, told)
+            self._add_edge(graph, Kind.UNLIKE, self.inside.keys() - odd, told)
         elif left_out:
-            self._tell(graph, Kind.NOT_COME, self.furthest, self._crowd) if self._crowd else None
+            self._add_edge(
+                graph, Kind.NOT_COME, self.furthest, self._crowd
+            ) if self._crowd else None
         elif differs:
-            self._tell(graph, Kind.DIFFER, *self._sides(together))
+            self._add_edge(graph, Kind.DIFFER, *self._sides(together))
         elif together:
-            self._tell(graph, Kind.TOGETHER, together)
+            self._add_edge(graph, Kind.TOGETHER, together)
 
-    def _tell_of_members(self, graph: Graph, not_come: set[int]) -> None:
-        """Who of those inside waits for which members, and for members that are not here."""
+    def _add_member_edges(self, graph: Graph, not_come: set[int]) -> None:
+        """Add edges from the ranks inside to members that have not come or are not here."""
         waits = self._waits(not_come)
         numbers = {self.sequence[place] for place in waits & self.sequence.keys()}
         for number in sorted(numbers, reverse=True)[:_LEVELS]:
             here = {place for place in waits if self.sequence.get(place, self.reached) == number}
             late = {place for place in not_come if self.sequence.get(place, -1) < number}
-            self._tell(graph, Kind.NOT_COME, here, late) if late else None
+            self._add_edge(graph, Kind.NOT_COME, here, late) if late else None
         if self.short:
-            self._tell(graph, Kind.UNSEEN, self.inside)
+            self._add_edge(graph, Kind.UNSEEN, self.inside)
         elif self._ambiguous:
-            self._tell(graph, Kind.AMBIGUOUS, self.inside)
+            self._add_edge(graph, Kind.AMBIGUOUS, self.inside)
 
-    def _tell(
+    def _add_edge(
         self, graph: Graph, kind: Kind, waiters: Iterable[int], targets: Iterable[int] = ()
     ) -> None:
-        """Add an edge, unless nobody waits."""
+        """Add an edge, unless there are no waiters."""
         who = frozenset(waiters)
         if who:
             op = most_common(self.inside[place].op for place in who)
@@ -401,7 +413,7 @@ class Group:
             graph.edges.append(Edge(who, frozenset(targets), kind, self.name, op, number))
 
     def _sides(self, together: set[int]) -> tuple[set[int], set[int]]:
-        """Two sides, neither of them more than half of the group."""
+        """The two sides that do different things; neither is more than half of the group."""
         if self._crowd:
             return self.furthest, self._crowd
         does = {
@@ -419,43 +431,44 @@ class Group:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether most of the group are inside."""
-        return self._most(self.inside.keys())
+        """Whether most members of the group are inside."""
+        return self._is_most(self.inside.keys())
 
     @property
-    def missed(self) -> dict[int, int]:
-        """How many collectives each is behind, of those that are in none of the group."""
+    def behind_by(self) -> dict[int, int]:
+        """The members outside that are behind, and by how many collectives."""
         reached = self.reached or 0
         return {p: reached - self.sequence[p] for p in sorted(self.behind - self.lagging)}
 
     @property
     def stepped_past(self) -> set[int]:
-        """Who has come to a later step than those inside, if these are most of the group, and so
-        past what they are inside of."""
-        return self._past if self._most(self.furthest) else set()
+        """The members that have skipped the collective, by their step: they are at a later step
+        than the members inside, who are most of the group."""
+        return self._past if self._is_most(self.furthest) else set()
 
     def one_too_many(self, waits: set[int]) -> set[int]:
-        """Those inside, if most of the group have come to a later step without that, and wait for
-        somebody there."""
-        return self.furthest if self._most(self._past) and self._past <= waits else set()
+        """The members inside, if the collective is one too many: most of the group are at a later
+        step without it, and wait there."""
+        return self.furthest if self._is_most(self._past) and self._past <= waits else set()
 
     @property
     def _past(self) -> set[int]:
-        """Who is in no collective of the group, and at a later step than those inside."""
+        """The members outside that are behind in collectives, but at a later step than the members
+        inside."""
         last = max(self._steps(self.furthest), default=math.inf)
         outside = self.behind - self.lagging
         return {place for place in outside if (self._live[place].step or 0) > last}
 
-    def _most(self, places: Collection[int]) -> bool:
+    def _is_most(self, places: Collection[int]) -> bool:
         return 2 * len(places) > max(self.size, len(self.members))
 
     @property
     def where(self) -> Where:
-        """The group, and what most of those inside are in."""
+        """The group, and the operation that most members inside are in."""
         return self.name, most_common(call.op for call in self.inside.values())
 
     def _not_come(self) -> set[int]:
-        """Members that those inside wait for; a younger one is judged by whether it is inside."""
+        """The members that those inside wait for; a restarted member counts if it is outside."""
         outside = set() if self.reached is None else self._younger - self.inside.keys()
         return (self.behind - self._crowd) | outside
 
@@ -470,11 +483,11 @@ class Group:
         }
 
     def _left_by_some(self) -> set[int]:
-        """Most of the group, if they are still in one collective that some have left for another.
+        """The members inside a collective that a few members have left for another; else empty.
 
-        They wait for it to end. An operation without a name does not count, because its end is
-        unknown. A backward pass under DDP ends for all of its ranks or for none: a rank that has
-        left it lacks the gradients that the others wait for.
+        Those inside wait for its end. An operation without a name does not count, since its end is
+        not recorded. A backward pass under DDP ends for all ranks or for none: a rank that has left
+        it lacks the gradients that the others wait for.
         """
         left = {place for place, sequence in self.sequence.items() if sequence == self.reached}
         left -= self.inside.keys()
@@ -484,11 +497,11 @@ class Group:
         return {place for place, call in self.inside.items() if call.op != "unknown"}
 
     def _left_one_out(self) -> tuple[set[int], set[int]]:
-        """A few that are behind in an operation that waits for all members, while others are in one
-        with a root. Whoever is further has left that one, since it releases some members before all
-        have come.
+        """The few members that have left out an operation with a root, and the members in it that
+        wait for them.
 
-        The second set has the ranks in the one with a root: they wait for the few.
+        The few are behind, in an operation that waits for all members.  Ranks that are further have
+        left the operation with a root, which releases some members before all have come.
         """
         rooted = {place for place in self.lagging if self.inside[place].op in _ROOTED}
         at = max((self.sequence[place] for place in rooted), default=0)
@@ -503,13 +516,14 @@ class Group:
     def _together(self) -> set[int]:
         counted = {place for place in self.inside if self.sequence.get(place) == self.reached}
         here = counted | (self._younger & self.inside.keys())
-        several = len(here) > 1 or self.part  # the others are of other roles
+        several = len(here) > 1 or self.incomplete  # the others are of other roles
         whole = here == self.members and several and not self.short
         return here if whole and self.reached is not None else set()
 
     def _differing(self, together: set[int]) -> set[int]:
-        """Members in another operation, or with another number of elements, than more than half; in
-        an operation without a name, members at another step: one collective belongs to one step."""
+        """The members that do something else than more than half: another operation, another number
+        of elements or, in an operation without a name, another step (a collective belongs to one
+        step)."""
         calls = {place: self.inside[place] for place in together}
         ops, elements = _ops(calls.values()), _elements(calls.values())
         most = {op for op, count in ops.items() if 2 * count > len(calls)}
@@ -525,17 +539,17 @@ class Group:
         return odd
 
     def _unnamed(self, places: Iterable[int]) -> set[int]:
-        """Those inside an operation without a name."""
+        """The ranks inside an operation without a name."""
         return {place for place in places if self.inside[place].op == "unknown"}
 
     def _steps(self, places: Iterable[int]) -> Counter[int]:
-        """The steps that these ranks are at, as far as they are known."""
+        """The known steps of these ranks."""
         return Counter(step for place in places if (step := self._live[place].step) is not None)
 
     def _all_lag(self) -> bool:
-        """Whether all that lag visibly wait, inside a collective that has a name.
+        """Whether all lagging members wait inside a collective with a name.
 
-        The end of an operation without a name is unknown: its rank may have left it.
+        The end of an operation without a name is not recorded, so its rank may have left it.
         """
         return not any(
             self.inside[place].op == "unknown" or self._live[place].wait_class in _NO_LONGER_INSIDE
@@ -544,8 +558,7 @@ class Group:
 
 
 def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
-    """A send waits for a peer that does not receive from this rank, and a receive for one that does
-    not send to it."""
+    """Add the waits of sends and receives for peers that are not in the matching call."""
     with_peer = {
         place: call
         for place, rank in enumerate(live)
@@ -575,15 +588,16 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
 
 
 def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
-    """What ranks wait for outside of collectives. For collectives their programs are more exact."""
+    """Add the waits outside of collectives, as the kernel shows them; within collectives the
+    programs' records are more exact."""
     first = {rank.rank: place for place, rank in reversed(list(enumerate(live)))}
     for place, rank in enumerate(live):
         for wait in () if rank.inside else rank.kernel_waits:
-            if wait.nobody:
+            if wait.waits_for_nobody:
                 continue
             graph.waits.add(place)
             if wait.through and wait.role == rank.role and wait.rank in first:
-                graph.through |= {first[wait.rank]} - graph.awaited.keys()
+                graph.perhaps_awaited |= {first[wait.rank]} - graph.awaited.keys()
             mine = wait.rank is not None and wait.role == rank.role and wait.rank in first
             targets = frozenset((first[wait.rank],) if mine and wait.rank is not None else ())
             outside = None if mine else wait
@@ -593,10 +607,11 @@ def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
             graph.edges.append(Edge(waiter, targets, Kind.KERNEL, "", wait.how, None, outside))
 
 
-def _untold(live: Sequence[RankFacts], graph: Graph) -> None:
-    """Where no program tells of its collectives: a rank whose GPU spins, or whose stack is in a
-    call for its peers, is inside of one. It waits for those whose GPU runs no kernel, or whose
-    stack is elsewhere."""
+def _unrecorded_collectives(live: Sequence[RankFacts], graph: Graph) -> None:
+    """Add waits in collectives that no program records.
+
+    A rank whose GPU spins, or whose stack is in a call for its peers, is inside a collective.  It
+    waits for ranks whose GPU runs no kernel, or whose stack is in no such call."""
     if any(rank.collectives for rank in live):
         return
     calls = {
@@ -607,7 +622,7 @@ def _untold(live: Sequence[RankFacts], graph: Graph) -> None:
     away = {
         at
         for at, rank in enumerate(live)
-        if at not in calls and (rank.device is Device.IDLE or _is_elsewhere(rank.stack))
+        if at not in calls and (rank.device is Device.IDLE or _is_outside(rank.stack))
     }
     if not (calls and away):
         return
@@ -616,12 +631,12 @@ def _untold(live: Sequence[RankFacts], graph: Graph) -> None:
     for place in away - graph.awaited.keys():
         graph.awaited[place] = "", call
         graph.below[place] = "not_launched"
-        graph.through.add(place)
+        graph.perhaps_awaited.add(place)
     graph.edges.append(Edge(frozenset(calls), frozenset(away), Kind.NOT_LAUNCHED, "", call))
 
 
-def _is_elsewhere(stack: Stack) -> bool:
-    """Whether it is known, and shows no wait for a GPU, which may wait for its peers."""
+def _is_outside(stack: Stack) -> bool:
+    """Whether the stack is known and waits for no GPU: a GPU may wait for the rank's peers."""
     return bool(stack.group) and stack.whom != Whom.DEVICE
 
 
@@ -629,7 +644,7 @@ _ENDS = ("send", "receive", "")
 
 
 def _end(op: str) -> str:
-    """Which end of a message an operation is; empty if its name does not say."""
+    """Whether an operation is a `send` or a `receive`; empty if its name does not say."""
     return "send" if "send" in op else "receive" if "recv" in op or "receive" in op else ""
 
 
@@ -642,5 +657,5 @@ def _elements(calls: Iterable[Inside]) -> Counter[float]:
 
 
 def most_common(words: Iterable[str]) -> str:
-    """The word that occurs most."""
+    """The most frequent word."""
     return Counter(words).most_common(1)[0][0]

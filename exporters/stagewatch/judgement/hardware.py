@@ -1,8 +1,8 @@
-"""Whom a verdict blames that hardware bears witness against: the proposals to take a node out.
+"""Proposals to take nodes out whose hardware is faulty, by a verdict and an alert.
 
-A rank that holds its job up by its code is no fault of its node.  So a proposal takes two: a charge
-of the verdict, and an error of the very GPU or node that the rank is on, from about the time when
-the job stood still.  Which error is one, the alerts of `alerts/` say, by their own thresholds.
+A rank may hold its job up by its own code.  So a proposal needs both a charge against the rank and
+a hardware fault of its GPU or node, from about the time when the job stood still.  The alerts of
+`alerts/` and their thresholds say what counts as a fault.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:  # `inspect` reads case files where no package that asks Prome
     from stagewatch.prometheus.api import Series
 
 BEFORE_SECONDS = 600.0
-"""How long before the job stood still the error may have begun.  One that the job had lived with
-for longer explains nothing."""
+"""How long before the job stood still the fault may have begun.  A fault that the job has lived
+with for longer explains nothing."""
 LOST_SECONDS = 300.0
-"""How long a node must not answer, as Slurm waits (SlurmdTimeout): a virtual machine that moves to
-another host comes back."""
-LASTS_SECONDS = 3600.0
-"""How long after the verdict it may be acted on."""
+"""How long a node must not answer, as long as Slurm waits (SlurmdTimeout): a virtual machine that
+moves to another host comes back."""
+VALID_SECONDS = 3600.0
+"""How long after the verdict a proposal may be acted on."""
 MOST_NODES = 2
-"""An error that more nodes show at once, which is of no one GPU, is a switch's, a server's or a
-power supply's."""
+"""If more nodes than this show the same fault of no single GPU, the cause is a switch, a server or
+a power supply."""
 MOST = 16
-"""Proposals of one job."""
+"""The most proposals of one job."""
 _LONGEST = 300
 
 SURE, LIKELY = "sure", "likely"
@@ -42,13 +42,13 @@ SURE, LIKELY = "sure", "likely"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an alert says of hardware."""
+    """What an alert says about hardware."""
 
     component: str
     """`GPU`, `NVSwitch`, `NIC`, `Disk` or `Node`."""
     words: str
     slows: bool = False
-    """Whether it makes a GPU slow, and stops nobody: then the proposal is only likely."""
+    """Whether the fault only slows a GPU down; then the proposal is only `likely`."""
 
 
 LOST_NODE, LOST_GPU, XID = "NodeLost", "GPULost", "GPUXidCritical"
@@ -72,33 +72,33 @@ WITNESSES: Mapping[str, Kind] = {
     "GPUPCIeDegraded": Kind("GPU", "its PCIe link is degraded", slows=True),
     LOST_NODE: Kind("Node", "the node does not answer"),
 }
-"""What bears witness, by alert, the plainest first.  The last is no alert: the verdict saw it."""
+"""The faults by alert, the plainest first.  The last is no alert but comes from the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """An error of hardware."""
+class HardwareFault:
+    """A fault of a GPU or a node."""
 
     cluster: str
     node: str
     alert: str
     uuid: str
-    """Of the GPU; empty of what is not of one GPU."""
+    """The GPU; empty if the fault is of no single GPU."""
     time: float
-    """When it began, or was last seen; Unix seconds."""
+    """When it began, for an XID when it was last seen; Unix seconds."""
     code: str = ""
-    """The XID."""
+    """The XID, if it is one."""
 
     @property
     def words(self) -> str:
-        """What it is."""
+        """The fault in words."""
         words = WITNESSES[self.alert].words
         return words % (self.code or "of a critical kind") if "%s" in words else words
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Takes one node out, with the proof."""
+    """A proposal to take one node out, with its proof."""
 
     cluster: str
     job_id: str
@@ -106,34 +106,34 @@ class Proposal:
     role: str
     rank: int
     uuid: str
-    """Of the rank's GPU, where known."""
+    """The GPU of the rank, where known."""
     evidence: str
-    """What the verdict charges the rank with."""
+    """The evidence of the charge against the rank."""
     confidence: str
-    """`sure` or `likely`; nothing acts on the latter."""
+    """`sure` or `likely`; nothing acts on `likely`."""
     witness: str
     """The alert: a name in `WITNESSES`."""
     code: str
     """The XID, if it is one."""
     why: str
-    """Both in one sentence."""
+    """The fault and the charge in one sentence."""
     since: Moment
-    """When the job stood still; Unix seconds, as the others."""
+    """When the job stood still, Unix seconds."""
     time: Moment
-    """When it was judged so."""
+    """When the job was judged, Unix seconds."""
     until: Moment
-    """It counts no longer than this."""
+    """When the proposal expires, Unix seconds."""
 
     @property
     def component(self) -> str:
-        """What is broken."""
+        """The faulty component."""
         return WITNESSES[self.witness].component
 
 
-def seen(api: Queries, at: float) -> list[Seen]:
-    """The errors of hardware in the alerts of the whole cluster. Raises `SourceError`.
+def hardware_faults(api: Queries, at: float) -> list[HardwareFault]:
+    """The hardware faults in the alerts of the whole cluster at a Unix time. Raises `SourceError`.
 
-    Each has its time: an alert since when its condition has held, an XID when it was last seen.
+    The time of a fault is when its condition began to hold; for an XID, when it was last seen.
     """
     names = matchers(alertname=sorted(WITNESSES.keys() - {LOST_NODE}))
     firing = f'ALERTS{{alertstate="firing", {names}}}'
@@ -141,19 +141,21 @@ def seen(api: Queries, at: float) -> list[Seen]:
         f"ALERTS_FOR_STATE{{{names}}} and ignoring (alertstate) {firing} or label_replace("
         f'gpu_xid_last_timestamp_seconds{{severity="critical"}}, "alertname", "{XID}", "", "")'
     )
-    return [_seen(one) for one in api.query(asked, at)]
+    return [_fault_of(one) for one in api.query(asked, at)]
 
 
-def _seen(one: Series) -> Seen:
+def _fault_of(one: Series) -> HardwareFault:
     alert, get = one.labels["alertname"], one.labels.get
     node = get("node") or get("instance", "")
-    return Seen(get("cluster", ""), node, alert, get("uuid", ""), one.value, get("xid", ""))
+    return HardwareFault(
+        get("cluster", ""), node, alert, get("uuid", ""), one.value, get("xid", "")
+    )
 
 
 def proposals(
-    key: JobKey, states: Sequence[State], errors: Sequence[Seen], at: float
+    key: JobKey, states: Sequence[State], errors: Sequence[HardwareFault], at: float
 ) -> tuple[Proposal, ...]:
-    """What is proposed for a job that was judged at a Unix time, the plainest witness of each."""
+    """The proposals for a job that was judged at a Unix time, each with the plainest fault."""
     found = []
     for state in states:
         charges = state.verdict.charges
@@ -174,27 +176,31 @@ def _silent_seconds(state: State, charge: Charge) -> float:
     return 0.0
 
 
-def _witness(cluster: str, charge: Charge, errors: Sequence[Seen], since: float) -> Seen | None:
+def _witness(
+    cluster: str, charge: Charge, errors: Sequence[HardwareFault], since: float
+) -> HardwareFault | None:
     rank = charge.rank
     if charge.evidence == "node_lost":
         lasts = (rank.left_seconds or 0.0) >= LOST_SECONDS
-        return Seen(cluster, rank.node, LOST_NODE, "", since) if lasts else None
+        return HardwareFault(cluster, rank.node, LOST_NODE, "", since) if lasts else None
     if charge.evidence == "device_lost":
-        return Seen(cluster, rank.node, LOST_GPU, rank.gpu, since)
+        return HardwareFault(cluster, rank.node, LOST_GPU, rank.gpu, since)
     new = [one for one in errors if one.cluster == cluster and one.time >= since - BEFORE_SECONDS]
     mine = [one for one in new if one.node == rank.node and _is_of(one, rank.gpu, new)]
     order = list(WITNESSES)
     return min(mine, key=lambda one: (order.index(one.alert), -one.time), default=None)
 
 
-def _is_of(one: Seen, uuid: str, errors: Sequence[Seen]) -> bool:
-    """Whether it is of that GPU; or of its node, and of few others."""
+def _is_of(one: HardwareFault, uuid: str, errors: Sequence[HardwareFault]) -> bool:
+    """Whether a fault is of this GPU, or of the node and of few other nodes."""
     if WITNESSES[one.alert].component == "GPU":
         return bool(uuid) and uuid == one.uuid
     return len({other.node for other in errors if other.alert == one.alert}) <= MOST_NODES
 
 
-def _proposal(key: JobKey, charge: Charge, witness: Seen, since: float, at: float) -> Proposal:
+def _proposal(
+    key: JobKey, charge: Charge, witness: HardwareFault, since: float, at: float
+) -> Proposal:
     rank = charge.rank
     why = f"{witness.words}; rank {rank.rank} of job {key[1]} {meaning(charge, several=False)}"
     return Proposal(
@@ -211,12 +217,12 @@ def _proposal(key: JobKey, charge: Charge, witness: Seen, since: float, at: floa
         why=printable(why, _LONGEST),
         since=since,
         time=at,
-        until=at + LASTS_SECONDS,
+        until=at + VALID_SECONDS,
     )
 
 
 def read(content: Any) -> Proposal:
-    """The proposal of a case.  Raises one of `BROKEN`."""
+    """A proposal from the JSON of a case.  Raises one of `BROKEN`."""
     found: Proposal = decode(Proposal, content)
     if found.witness not in WITNESSES or found.confidence not in (SURE, LIKELY):
         raise ValueError(f"nothing bears witness by the name {found.witness!r:.40}")

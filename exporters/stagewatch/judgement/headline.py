@@ -22,7 +22,7 @@ _LONGEST = 400
 
 
 def findings_of(verdicts: Sequence[Verdict], ranks: Sequence[RankFacts]) -> list[Finding]:
-    """What the page says of those verdicts in which something is wrong."""
+    """The findings on the verdicts in which something is wrong, for the status page."""
     now = time.time()
     ranks_of: defaultdict[str, list[RankFacts]] = defaultdict(list)
     for rank in ranks:
@@ -86,7 +86,7 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
 
 
 def _blame(charges: Sequence[Charge]) -> str:
-    """Who did what, in which stage, at which line."""
+    """The charged ranks in words: who did what, in which stage, at which line of code."""
     first, rank = charges[0], charges[0].rank
     several = len(charges) > 1
     whom = words.numbers([charge.rank for charge in charges])

@@ -1,8 +1,8 @@
 """Judges a job from facts about its ranks: has it hung or stopped, and which rank is at fault?
 
-It first decides who of each role would be at fault, then whether the role is stalled, then which
-role's evidence counts, or abstains.  The facts are those of one node or of a whole job; what
-earlier looks have shown of the job is in `Past`.
+It decides for each role which ranks would be at fault, then whether the role is stalled, then whose
+evidence counts; if no evidence is good enough, it names nobody.  The facts are those of one node or
+of a whole job; `Past` has what earlier looks have shown of the job.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ Ranks = Sequence[RankFacts]
 
 @dataclass(frozen=True, slots=True)
 class Excuse:
-    """Why what looks like a stall is none."""
+    """Why a role that looks stalled is not."""
 
     kind: str
     """`debugger`, `expected`, `computing`, `long_stage`, `other_role`, `suspended` or `idle`."""
     rank: RankFacts | None = None
-    """Whose, where it is one rank's."""
+    """The rank that is the reason, if it is a single one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What earlier looks have shown of a job, by role."""
+    """What earlier looks have shown of a job."""
 
     stalled: frozenset[str] = frozenset()
-    """At the last look."""
+    """The roles that were stalled at the last look."""
     suspended: frozenset[str] = frozenset()
-    """All of whose ranks were stopped a moment ago."""
+    """The roles whose ranks were all stopped a moment ago."""
     asking: bool = False
-    """Whether agents ask the kernel once the job is suspected, so that more will be known."""
+    """Whether agents ask the kernel about a suspected job, so that more evidence will come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,18 @@ class Verdict:
     stalled: bool
     """Whether no rank makes progress any more."""
     evidence: str
-    """Of the first charge; without one, of what nobody can be named by: `mismatch`, `missing`,
-    `cycle`, `call`, `asking`, `outsider`, `group_only`, `other_role`; or `process_gone` where no
-    rank lives, `raised` (stopped since an exception), or empty where nothing is wrong or the facts
-    do not suffice."""
+    """The evidence of the first charge.  Without a charge, a word of `Case.unnamed`; `process_gone`
+    if no rank lives; `raised` if the role has stopped since an exception; empty if nothing is wrong
+    or the facts do not suffice."""
     charges: tuple[Charge, ...]
     case: Case
     ranks: tuple[RankFacts, ...]
-    """All of the role, those that are gone or have left included."""
+    """All ranks of the role, also those that are gone or have left."""
     excuse: Excuse | None = None
     of_several: bool = False
     """Whether the job has other roles."""
     early: bool = False
-    """Whether the job may still go on by itself, so that nobody would be woken; see `paging`."""
+    """Whether it is too early to page, since the job may still go on by itself; see `paging`."""
 
     @property
     def culprits(self) -> tuple[RankFacts, ...]:
@@ -86,8 +85,8 @@ class Verdict:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether only the kernel can tell whether the ranks hang: several without records stand
-        still for long, or all idle for longer than they have before."""
+        """Whether only the kernel can tell if the ranks hang: several ranks without records have
+        long stood still, or all have been idle for longer than before."""
         live = self.case.live
         if not all(rank.overdue for rank in live):
             return False
@@ -130,7 +129,7 @@ class _Job:
     excuses: dict[str, Excuse | None] = field(init=False)
     stuck: dict[str, bool] = field(init=False)
     as_a_whole: set[str] = field(default_factory=set, init=False)
-    """Roles that are at fault although they are not stalled themselves."""
+    """Roles that are charged although they are not stalled."""
 
     def __post_init__(self) -> None:
         shared = beside(self.roles)
@@ -152,9 +151,8 @@ class _Job:
     # ---- Is a role stalled? ---------------------------------------------------------------------
 
     def _stalled(self, role: str) -> bool:
-        """Whether every live rank is overdue, or makes marks of progress although it is at fault or
-        waits, without an excuse, while no other role is in a long stage or has announced a
-        pause."""
+        """Whether every live rank is overdue, or makes marks although it holds others up or waits,
+        and the role has no excuse."""
         case = self.cases[role]
         still = case.holding | case.marks_in_vain(_silence(case.live))
         return (
@@ -165,9 +163,9 @@ class _Job:
         )
 
     def _excuse(self, role: str) -> Excuse | None:
-        """Why what looks like a stall of the role is none."""
+        """Why the role is not stalled although it looks so; `None` if there is no reason."""
         case = self.cases[role]
-        mine = self._held(role) or self._at_work(case) or _in_long_stage(case.live)
+        mine = self._debugged_or_paused(role) or self._at_work(case) or _in_long_stage(case.live)
         if mine or not case.live:
             return mine
         if role in self.past.suspended or all(
@@ -177,17 +175,20 @@ class _Job:
         lost = any(other.gone or other.lost_with_node for other in self.cases.values())
         if (_idles(case) and not (lost or self._awaits_stuck(case))) or case.may_idle:
             return Excuse("idle")
-        return self._for_others(role)
+        return self._may_await_other_role(role)
 
     def _awaits_stuck(self, case: Case) -> bool:
-        """Whether the kernel shows that ranks wait, directly or through others, for one that cannot
-        go on by itself."""
+        """Whether the kernel shows that ranks wait, directly or through others, for a rank that
+        cannot go on by itself, or for a process that has ended."""
         live = {
             (role, rank.rank): rank for role, other in self.cases.items() for rank in other.live
         }
         seen, todo = set[tuple[str, int | None]](), list(case.live)
         while todo:
-            awaited = {(wait.role, wait.rank) for wait in todo.pop().kernel_waits} - seen
+            waits = todo.pop().kernel_waits
+            if any(wait.has_ended for wait in waits):
+                return True
+            awaited = {(wait.role, wait.rank) for wait in waits} - seen
             seen |= awaited
             here = [live[one] for one in awaited if one in live]
             if any(rank.stands_alone for rank in here):
@@ -195,8 +196,8 @@ class _Job:
             todo += here
         return False
 
-    def _held(self, role: str) -> Excuse | None:
-        """A debugger that came before the suspicion, or a pause that was announced."""
+    def _debugged_or_paused(self, role: str) -> Excuse | None:
+        """The excuse of a debugger that came before the suspicion, or of an announced pause."""
         for rank in self.cases[role].live:
             if rank.wait_class is WaitClass.TRACED and role not in self.past.stalled:
                 return Excuse("debugger", rank)
@@ -212,9 +213,11 @@ class _Job:
                 return Excuse("computing", rank)
         return None
 
-    def _for_others(self, role: str) -> Excuse | None:
-        """Other roles may wait for a role in a long stage, and a moment longer, unless they are in
-        one themselves."""
+    def _may_await_other_role(self, role: str) -> Excuse | None:
+        """The excuse that another role is in a long stage or has announced a pause.
+
+        It still counts for a moment after the budget of the long stage, unless this role is in such
+        a stage itself."""
         live = [
             rank
             for other, ranks in self.roles.items()
@@ -232,16 +235,16 @@ class _Job:
         return None
 
     def _lingers(self, rank: RankFacts) -> bool:
-        """Whether the rank is in a long stage, and beyond its budget there only for a moment."""
+        """Whether the rank has exceeded the budget of a long stage only a moment ago."""
         late = rank.late_seconds
         return rank.stage in LONG_STAGES and late is not None and late < self.limits.still_seconds
 
     # ---- Whose evidence counts? -----------------------------------------------------------------
 
     def _settle(self, shared: Mapping[str, Beside]) -> None:
-        """Take charges back if another role shows stronger evidence, and charge a role as a whole
-        if only that explains everybody's wait."""
-        self._note_asked(shared)
+        """Drop charges of a role if another role shows stronger evidence, and charge a role as a
+        whole if only that explains all waits."""
+        self._charge_awaited_roles(shared)
         counts = {
             role
             for role, case in self.cases.items()
@@ -251,59 +254,61 @@ class _Job:
         gives_way = self._give_way(counts)
         others_ask = any(one.awaited for one in shared.values())
         for role, case in self.cases.items():
-            beyond = case.nobody == "outsider"  # which is waited for whoever waits for the role
-            if others_ask and self.stuck[role] and not case.charges and not beyond:
+            outsider = (
+                case.unnamed == "outsider"
+            )  # the role waits for it whoever waits for the role
+            if others_ask and self.stuck[role] and not case.charges and not outsider:
                 gives_way.add(role)
         at_fault = {} if counts - gives_way or self._just_left() else self._roles_at_fault()
         for role, case in self.cases.items():
             if role in at_fault:
-                self.cases[role] = replace(case, charges=at_fault[role], nobody="")
+                self.cases[role] = replace(case, charges=at_fault[role], unnamed="")
                 self.as_a_whole.add(role)
             elif role in gives_way or (self.stuck[role] and at_fault):
-                self.cases[role] = replace(case, charges=(), nobody="other_role")
-            elif asked := self._asked_now(role):
+                self.cases[role] = replace(case, charges=(), unnamed="other_role")
+            elif asked := self._postponed_charges(role):
                 rest = tuple(charge for charge in case.charges if charge not in asked)
-                nobody = "" if rest else "asking"
-                self.cases[role] = replace(case, charges=rest, nobody=nobody)
+                unnamed = "" if rest else "asking"
+                self.cases[role] = replace(case, charges=rest, unnamed=unnamed)
         if self._dying():
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
-        self._left_behind()
-        self._alone()
-        if not self._tell_server(shared):
+        self._charge_left_behind()
+        self._charge_only_live_rank()
+        if not self._blame_server(shared):
             self._close_circle(shared)
-            self._tell_outsiders()
+            self._blame_outsiders()
 
-    def _note_asked(self, shared: Mapping[str, Beside]) -> None:
-        """Ranks that others visibly wait for, directly or through others, are at fault even if
-        their role is not stalled; so are ranks that have never come."""
+    def _charge_awaited_roles(self, shared: Mapping[str, Beside]) -> None:
+        """Let charges count in roles that are not stalled: against ranks that other roles visibly
+        wait for, directly or through others, and against ranks that never started."""
         for role, case in self.cases.items():
             asked = case.waited_for(shared[role].by_kernel) if role in shared else set()
             absent = case.lacks_starters
             if (asked or absent) and not self.stuck[role] and any(self.stuck.values()):
                 mine = tuple(
                     one
-                    for one in case.charges  # the kernel shows no end of a rank that has died
+                    for one in case.charges  # of a dead rank the kernel shows no descriptors
                     if absent or one.rank.rank in asked or one.rank in case.gone
                 )
                 self.cases[role] = replace(case, charges=mine)
                 self.as_a_whole |= {role} if mine else set()
 
     def _dying(self) -> bool:
-        """Whether a rank has died just now; others may be about to die."""
+        """Whether a rank has died just now, so that others may be about to die."""
         return any(
             rank.dead_seconds is not None and rank.dead_seconds < DYING_SECONDS
             for ranks in self.roles.values()
             for rank in ranks
         )
 
-    def _left_behind(self) -> None:
-        """A rank that its peers have left behind in a stage also holds up the job's other roles:
-        they wait for its work, and are not at fault."""
+    def _charge_left_behind(self) -> None:
+        """If nobody is charged, charge ranks that their peers have left behind in a stage: other
+        roles may wait for their work."""
         if not any(self.stuck.values()) or any(case.charges for case in self.cases.values()):
             return
         for role, case in self.cases.items():
             stages = {rank.stage for rank in case.live}
-            if self._unasked(role) or len(stages) == 1:  # which nobody has left
+            if self._kernel_unheard(role) or len(stages) == 1:  # nobody has left the stage
                 continue
             behind = tuple(
                 Charge(rank, "stage_behind")
@@ -314,23 +319,26 @@ class _Job:
                 self.cases[role] = replace(case, charges=behind)
                 self.as_a_whole.add(role)
 
-    def _alone(self) -> None:
-        """If only one rank of the job lives, nobody else can hold it up; nor where all others have
-        left the job, and it a collective perhaps, whose end is unknown."""
+    def _charge_only_live_rank(self) -> None:
+        """Charge the only live rank of the job, since nobody else can hold it up.
+
+        If it waits for ranks that left, it is charged only if it may have left the collective too,
+        because the end of that is not recorded."""
         live = [(role, rank) for role, case in self.cases.items() for rank in case.live]
         if len(live) != 1 or not self.stuck[live[0][0]] or self._just_left():
             return
         role, rank = live[0]
         case = self.cases[role]
-        lasts = case.nobody == "missing" and case.sees_all and len(case.absent_long) > 1
+        lasts = case.unnamed == "missing" and case.sees_all and len(case.absent_long) > 1
         lasts = lasts and all(call.op == "unknown" for call in rank.inside.values())
-        nobody = not case.charges and (case.nobody == "group_only" or lasts)
-        if nobody and not (case.gone or self._unasked(role)):
+        held_up_by_none = not case.charges and (case.unnamed == "group_only" or lasts)
+        unknown = case.gone or case.lacks_unknown or self._kernel_unheard(role)
+        if held_up_by_none and not unknown:
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
-    def _tell_server(self, shared: Mapping[str, Beside]) -> bool:
-        """Whether only a process may be at fault: it was asked for an answer, and all waits may
-        lead to it alone."""
+    def _blame_server(self, shared: Mapping[str, Beside]) -> bool:
+        """Let the stalled roles wait for a process (`outsider`) if all waits may lead to it alone;
+        returns whether there is such a process."""
         if any(case.charges for case in self.cases.values()):
             return False
         silence = self._silence()
@@ -346,31 +354,33 @@ class _Job:
             for role, case in silent.items()
         }
         stuck = {role for role in asks if server and self.stuck[role]}
-        if not any(asks[role] for role in stuck):  # they wait for who asks it again and again
+        if not any(asks[role] for role in stuck):  # they wait for roles that keep asking it
             asks |= dict.fromkeys(stuck, tuple(wait for waits in asks.values() for wait in waits))
         for role in stuck:
             case, mine = self.cases[role], asks[role]
-            nobody = "outsider" if mine else "other_role"
-            self.cases[role] = replace(case, nobody=nobody, outside=mine or case.outside)
+            unnamed = "outsider" if mine else "other_role"
+            self.cases[role] = replace(case, unnamed=unnamed, outside=mine or case.outside)
         return bool(server)
 
     def _close_circle(self, shared: Mapping[str, Beside]) -> None:
-        """If nobody is at fault, and everybody that a role waits for waits for that role in turn:
-        charge those that have not come to where their peers are. Their peers wait for them by name,
-        the others wait through queues that anybody may fill."""
+        """If nobody is charged and roles wait for each other in a circle, charge the ranks that
+        have not entered the collective of their peers.
+
+        Their peers wait for just these ranks, while other waits are through queues that anybody may
+        fill."""
         cases = self.cases.values()
         if self._just_left() or any(one.charges or (one.left and not one.live) for one in cases):
-            return  # whoever has left may be waited for
+            return  # the others may wait for ranks that left
         for role, charges in late_in_circle(self.cases, shared).items():
             if self.stuck[role]:
-                self.cases[role] = replace(self.cases[role], charges=charges, nobody="")
+                self.cases[role] = replace(self.cases[role], charges=charges, unnamed="")
 
-    def _tell_outsiders(self) -> None:
-        """Decide which roles wait for a process that is not a rank.
+    def _blame_outsiders(self) -> None:
+        """Decide which roles wait for a process that is no rank (`outsider`), and which for another
+        role.
 
-        Such a process may itself wait for a rank that has died. If nobody is at fault, a role may
-        wait for a process that does not go on, and is therefore more than a queue. Otherwise a
-        queue is not mentioned.
+        A process is blamed only if nobody is charged, nobody is absent (the process may wait for
+        the absent rank), and the process does not go on, so that it is more than a queue.
         """
         charged = any(case.charges for case in self.cases.values())
         chosen: set[str] = set()
@@ -380,18 +390,20 @@ class _Job:
         elif charged:
             spared = self.cases.keys() - firm
         else:
-            firm |= self._tell_in_turn(firm)
+            firm |= self._pass_on_outsiders(firm)
             chosen = {role for role in firm if self.stuck[role]}
             spared = self.cases.keys() - chosen if chosen or len(self.cases) > 1 else set()
         for role, case in self.cases.items():
             if role in chosen:
-                self.cases[role] = replace(case, nobody="outsider", outside=case.firm_outside)
-            elif role in spared and case.nobody == "outsider":
-                self.cases[role] = replace(case, nobody="other_role")
+                self.cases[role] = replace(case, unnamed="outsider", outside=case.firm_outside)
+            elif role in spared and case.unnamed == "outsider":
+                self.cases[role] = replace(case, unnamed="other_role")
 
-    def _tell_in_turn(self, firm: Set[str]) -> set[str]:
-        """Who waits for a role that makes no step, as it waits for a process, waits for that;
-        returns them.  `firm`: the roles that wait for a process."""
+    def _pass_on_outsiders(self, firm: Set[str]) -> set[str]:
+        """Let roles wait for a process if they wait for a role that makes no step because it waits
+        for that process.  Returns these roles.
+
+        `firm`: the roles that wait for a process that does not go on."""
         silence = self._silence()
         found: set[str] = set()
         for role, case in self.cases.items() if firm else ():
@@ -408,24 +420,31 @@ class _Job:
         return found
 
     def _give_way(self, counts: set[str]) -> set[str]:
-        """The roles whose evidence is weaker than what another role shows.
+        """The roles whose evidence is weaker than that of another role.
 
-        `counts`: those whose charges count.
+        `counts`: the roles whose charges count.
         """
         sure = any(self.cases[role].sure for role in counts)
         weak = {
             role
             for role, case in self.cases.items()
-            if self.stuck[role] and case.charges and not case.sure and (sure or self._early(role))
+            if self.stuck[role]
+            and case.charges
+            and not case.sure
+            and (sure or self._too_early(role))
         }
-        give = weak | self._awaiting() | self._beside_calls() | self._beside_the_dead(counts)
+        give = weak | self._roles_that_wait() | self._beside_calls() | self._beside_the_dead(counts)
         rest = counts - give
-        unsure = {role for role in rest if self.cases[role].awaits_role or self._asked(role)}
+        unsure = {
+            role
+            for role in rest
+            if self.cases[role].awaits_role or self._awaited_through_only(role)
+        }
         return give | (unsure if len(rest) > 1 else set())
 
     def _beside_the_dead(self, counts: set[str]) -> set[str]:
-        """Roles that are only charged with being waited for, beside a role that lacks a dead rank:
-        the death explains more than a wait."""
+        """The roles charged only with being awaited, beside a role that needs a dead rank: the
+        death explains more."""
         if not any(self.cases[role].gone_is_fault for role in counts):
             return set()
         return {
@@ -437,47 +456,48 @@ class _Job:
             )
         }
 
-    def _asked(self, role: str) -> bool:
-        """Whether all charges of the role are of ranks that may owe something to a process."""
+    def _awaited_through_only(self, role: str) -> bool:
+        """Whether all charges of the role are against ranks awaited through a process."""
         return all(charge.evidence == "awaited_through" for charge in self.cases[role].charges)
 
-    def _asked_now(self, role: str) -> list[Charge]:
-        """Charges against ranks of which the kernel may still show that they wait themselves."""
-        if not self._may_tell_more(role):
+    def _postponed_charges(self, role: str) -> list[Charge]:
+        """Charges against ranks that may themselves wait, as the kernel may still show."""
+        if not self._kernel_may_answer(role):
             return []
         charges = self.cases[role].charges
         early = ("awaited", "waits_unlike")
         return [one for one in charges if one.evidence in early and not one.rank.kernel_waits]
 
-    def _may_tell_more(self, role: str) -> bool:
-        """Whether the kernel is being asked about a role that is stalled."""
+    def _kernel_may_answer(self, role: str) -> bool:
+        """Whether the role is stalled and the kernel's answer about it may still come."""
         return self.past.asking and self.stuck[role] and self._late(role) < ASKING_SECONDS
 
-    def _unasked(self, role: str) -> bool:
-        """Whether the kernel has shown nothing yet of a stalled role."""
+    def _kernel_unheard(self, role: str) -> bool:
+        """Whether the role is stalled and the kernel has shown nothing of it yet."""
         live = self.cases[role].live
         told = any(rank.kernel_waits for rank in live)
         early = self._late(role) < EARLY_SECONDS
         return self.past.asking and self.stuck[role] and not told and early
 
-    def _early(self, role: str) -> bool:
-        """Whether another role may still show better evidence."""
+    def _too_early(self, role: str) -> bool:
+        """Whether it is too early to judge the role, since another may still show better
+        evidence."""
         several = len(self.roles) > 1 and self._late(role) < EARLY_SECONDS
         return several or self._just_left()
 
     def _late(self, role: str) -> float:
-        """How long all of a role have been overdue that are; of one without marks, how long another
-        role that is stalled has."""
+        """Seconds since the last overdue rank of the role became overdue; for a role without marks,
+        the same of the stalled roles."""
         mine = _late(self.cases[role].live)
         others = (_late(self.cases[one].live) for one in self.roles if self.stuck[one])
         return mine or max(others, default=0.0)
 
-    def _awaiting(self) -> set[str]:
-        """Stalled roles whose charged ranks may all wait for another role, if there is a role that
-        they may wait for."""
+    def _roles_that_wait(self) -> set[str]:
+        """The stalled roles whose charged ranks may all wait for another role, if there is a role
+        that may hold them up."""
         silence = self._silence()
         holds_others = any(
-            case.stands or case.stays or (case.firm_outside and not case.charges)
+            case.stands_in_loop or case.charged_in_loop or (case.firm_outside and not case.charges)
             if self.stuck[role]
             else case.steps_in_place(silence) or case.never_marked
             for role, case in self.cases.items()
@@ -491,17 +511,20 @@ class _Job:
         }
 
     def _beside_calls(self) -> set[str]:
-        """Roles that show nothing, beside one whose ranks all wait for what they have called."""
-        calls = any(case.nobody == "call" and self.stuck[role] for role, case in self.cases.items())
-        return {r for r, case in self.cases.items() if calls and case.nobody == "group_only"}
+        """The roles in which no rank stands out, beside a role whose ranks are all in calls of
+        tools."""
+        calls = any(
+            case.unnamed == "call" and self.stuck[role] for role, case in self.cases.items()
+        )
+        return {r for r, case in self.cases.items() if calls and case.unnamed == "group_only"}
 
     def _silence(self) -> float:
-        """How long ago the last progress of the roles that are stalled was."""
+        """Seconds since the last progress of any stalled role."""
         ages = (_silence(self.cases[role].live) for role in self.roles if self.stuck[role])
         return min(ages, default=0.0)
 
     def _just_left(self) -> bool:
-        """Whether a rank left the job so lately that others may still come to wait for it."""
+        """Whether a rank left the job so lately that others may not wait for it yet."""
         return any(
             rank.left_seconds is not None and rank.left_seconds <= ABSENT_SECONDS
             for ranks in self.roles.values()
@@ -509,26 +532,30 @@ class _Job:
         )
 
     def _roles_at_fault(self) -> dict[str, tuple[Charge, ...]]:
-        """The only role that stands in a stage as a whole, or makes marks without steps, or those
-        that have left, while all others wait or are between two stages of theirs; none where
-        another may be at fault."""
+        """The charges against a role as a whole, while all other roles wait or are between two
+        stages.
+
+        It is the only role that stands as a whole in a stage or makes marks without steps; without
+        such a role, the ranks that left.  Empty if another role may be at fault."""
         live = {role: case for role, case in self.cases.items() if case.live}
         silence, stuck = self._silence(), self.stuck
-        chosen = {role: "role_differs" for role in live if stuck[role] and live[role].stands_whole}
+        chosen = {
+            role: "role_differs" for role in live if stuck[role] and live[role].stands_as_a_whole
+        }
         chosen |= {r: "livelock" for r in live if not stuck[r] and live[r].retries(silence)}
         others = [role for role in live if role not in chosen]
         if len(chosen) > 1 or self._doubtful(live) or not all(map(self._only_waits, others)):
             return {}
-        absent = {role: case for role, case in self.cases.items() if not case.live}
+        absent = {role: case for role, case in self.cases.items() if case.left or not case.live}
         for role, evidence in chosen.items():
             charges = tuple(Charge(rank, evidence) for rank in live[role].live)
             return {role: charges} if others and not absent else {}
-        return _roles_that_left(absent, silence + LEFT_BEFORE_SECONDS)
+        return _charge_departed(absent, silence + LEFT_BEFORE_SECONDS)
 
     def _doubtful(self, live: Mapping[str, Case]) -> bool:
-        """Whether no role is stalled, or one has been for too short a time, or somebody is lost."""
+        """Whether no role is stalled, one was stalled only lately, or ranks are dead or unseen."""
         early = any(self.stuck[role] and self._late(role) < EARLY_SECONDS for role in live)
-        lost = any(case.unseen or case.gone or case.left for case in live.values())
+        lost = any(case.unseen or case.gone for case in live.values())
         return early or lost or not any(self.stuck.values())
 
     def _only_waits(self, role: str) -> bool:
@@ -540,7 +567,7 @@ class _Job:
         rests = idles and excuse is not None and excuse.kind == "idle"
         return rests and replace(case, charges=()).only_waits
 
-    # ---- What is told ---------------------------------------------------------------------------
+    # ---- The verdict ----------------------------------------------------------------------------
 
     def _verdict(self, role: str) -> Verdict:
         case, stuck, ranks = self.cases[role], self.stuck[role], self.roles[role]
@@ -548,7 +575,7 @@ class _Job:
         if not case.live:
             evidence = evidence if evidence in ("missing", "node_lost") else "process_gone"
         elif stuck and not evidence:
-            evidence = case.nobody
+            evidence = case.unnamed
         elif not (stuck or evidence == "process_gone" or role in self.as_a_whole):
             evidence = self._raised(role)
         charged = evidence and evidence != "raised"
@@ -565,21 +592,22 @@ class _Job:
         )
 
     def _raised(self, role: str) -> str:
-        """`raised` of a role that has stopped since an exception."""
+        """`raised` if the role has stopped since an exception, else empty."""
         live, excuse = self.cases[role].live, self.excuses[role]
         stopped = failed(live) and silent(live) and (excuse is None or excuse.kind == "idle")
         return "raised" if stopped else ""
 
 
 def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
-    """The roles that none lives of, which others may wait for: ranks that have left are at fault,
-    or else, where nobody else of the job is absent, those that have died; also where nobody is at
-    fault but ranks that may wait for them, and some are in no collective of known size."""
+    """The cases of roles without a live rank, for which other roles may wait.
+
+    Ranks that left are charged.  If no rank of the job is charged with absence, ranks that died are
+    charged instead, provided that others miss members or may wait for a role unseen."""
     absent = {role: case for role, case in cases.items() if not case.live}
     missed = any(case.misses for case in cases.values())
     found = {role: _whoever_left(case, missed=_misses_here(cases)) for role, case in absent.items()}
     if all(case.awaits_role or not case.charges for case in cases.values()):
-        missed |= any(case.free for case in cases.values())
+        missed |= any(case.may_wait_unseen for case in cases.values())
     if missed and not any(case.lacks_somebody for case in (*cases.values(), *found.values())):
         for role, case in absent.items():
             died = tuple(Charge(rank, "process_gone") for rank in case.gone)
@@ -588,12 +616,12 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
 
 
 def _misses_here(cases: Mapping[str, Case]) -> bool:
-    """Whether some role, whose ranks are all known, waits for unknown members."""
+    """Whether a role whose ranks were all seen waits for members that do not live there."""
     return any(case.misses and case.sees_all for case in cases.values())
 
 
 def _whoever_left(case: Case, *, missed: bool) -> Case:
-    """A role without a live rank, with the ranks at fault that have left."""
+    """The case of a role without a live rank, with charges against ranks that left."""
     if lost := case.lost_with_node:
         return replace(case, charges=tuple(Charge(rank, "node_lost") for rank in lost))
     if not missed:
@@ -602,9 +630,14 @@ def _whoever_left(case: Case, *, missed: bool) -> Case:
     return replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
 
 
-def _roles_that_left(absent: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
-    """Those that have left as a whole within so long."""
-    if any(case.charges or case.gone or not case.sees_all for case in absent.values()):
+def _charge_departed(absent: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
+    """The charges against ranks that left at most `seconds` ago.
+
+    Each role has left as a whole, or its live ranks wait for those that left."""
+    if any(
+        case.charges or case.gone or not case.sees_all or (case.live and not case.awaits_absent)
+        for case in absent.values()
+    ):
         return {}
     return {
         role: tuple(Charge(rank, "missing") for rank in left)
@@ -614,7 +647,7 @@ def _roles_that_left(absent: Mapping[str, Case], seconds: float) -> dict[str, tu
 
 
 def _in_long_stage(live: Ranks) -> Excuse | None:
-    """A rank that is in a stage that is long by nature, and within its budget there."""
+    """The excuse of a rank that is within its budget in a stage that is long by nature."""
     for rank in live:
         within = rank.progress_age_seconds is not None and not rank.overdue
         if rank.stage in LONG_STAGES and within:
@@ -623,9 +656,10 @@ def _in_long_stage(live: Ranks) -> Excuse | None:
 
 
 def _idles(case: Case) -> bool:
-    """Whether all are asleep outside of every stage and collective, as between two jobs; not those
-    that count steps and have had no stage: they are always outside; nor those that have begun
-    without some of their world."""
+    """Whether all ranks are asleep outside of every stage and collective, as between two jobs.
+
+    Ranks that count steps without ever opening a stage are always outside, so they do not count.
+    Nor do ranks that lack others of their world."""
     counts_steps = any(rank.step_age_seconds is not None for rank in case.live)
     lacks = case.gone_is_fault or case.lacks_starters
     if lacks or (counts_steps and not case.staged):
@@ -636,12 +670,12 @@ def _idles(case: Case) -> bool:
 
 
 def _late(live: Ranks) -> float:
-    """How long all of them have been overdue that are."""
+    """Seconds since the last of the overdue ranks became overdue; 0 if none is."""
     return min((rank.late_seconds for rank in live if rank.late_seconds is not None), default=0.0)
 
 
 def _silence(live: Ranks) -> float:
-    """How long ago the last progress was of those that are overdue."""
+    """Seconds since the last progress of any overdue rank; 0 if none is overdue."""
     return min((rank.progress_age_seconds or 0.0 for rank in live if rank.overdue), default=0.0)
 
 
@@ -655,7 +689,7 @@ def failed(ranks: Ranks) -> bool:
 
 
 def silent(live: Ranks) -> bool:
-    """Whether every rank is overdue, or is idle and not just between two steps."""
+    """Whether every rank is overdue or has been idle for longer than between two steps."""
     return bool(live) and all(
         rank.overdue or (rank.stage == "idle" and (rank.progress_age_seconds or 0.0) >= MIN_SECONDS)
         for rank in live

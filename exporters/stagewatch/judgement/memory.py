@@ -1,8 +1,8 @@
-"""What must be remembered of a job between two looks: since when it is suspected, when it was
-suspended or idle, who has just died.
+"""What is remembered of a job between two looks: since when it is suspected, when it was suspended
+or idle, and which ranks have just died.
 
-A course is the same for the same moments: a judge that was started again goes through those of the
-last minutes first, and then says what it would have said.
+The same moments always give the same verdicts.  So a judge that is restarted first goes through the
+moments of the last minutes, and then answers as if it had run all the time.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ class Moment:
     time: float
     """Unix seconds."""
     ranks: tuple[RankFacts, ...]
-    """Also those that have died, or left lately."""
+    """Also the ranks that have died, or left lately."""
     shown: dict[str, Stages] = field(default_factory=dict)
-    """What each role has shown of its stages."""
+    """The gaps between marks of progress by role and stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One role of a job, judged in the light of what came before."""
+    """The verdict on one role of a job, and what follows from earlier looks."""
 
     verdict: Verdict
     since: float | None
-    """Since when it has been suspected without a break, Unix seconds; `None` if it is not."""
+    """Since when the role has been suspected without a break, Unix seconds; `None` if it is not."""
     silent_seconds: float | None
-    """How long no rank has made progress; `None` where no rank is overdue."""
+    """How long no rank has made progress; `None` if no rank is overdue."""
     patience_seconds: float | None
-    """For how long of this nobody is woken; `None` where nobody ever is."""
+    """How long the role may be silent before a page; `None` if it never pages."""
     paged: bool
-    """Whether somebody is woken now."""
+    """Whether the role pages now."""
 
     @property
     def gpus(self) -> int:
-        """GPUs that it holds: those that its ranks name, else one for each rank."""
+        """Number of GPUs that the role holds: those that its ranks name, else one for each rank."""
         live = self.verdict.case.live
         return len({rank.gpu for rank in live if rank.gpu}) or len(live)
 
@@ -70,19 +70,23 @@ _Since = dict[tuple[str, int, str], float]
 
 @dataclass(slots=True)
 class _Role:
-    """What is remembered of a role: Unix seconds."""
+    """What is remembered of a role; all times are Unix seconds."""
 
     since: float | None = None
+    """Since when it has been suspected."""
     suspended: float = 0.0
+    """When all its ranks were last seen stopped."""
     idled: float = 0.0
+    """When it was last idle."""
     worked: float = 0.0
+    """When a suspect was last at work."""
 
 
 class Course:
     """One job over time."""
 
     def __init__(self, limits: Limits = DEFAULT, *, watched: bool = False) -> None:
-        """`watched`: somebody looked a moment before the first moment, and nobody was dead."""
+        """`watched`: there was a look just before the first moment, and no rank was dead."""
         self._watched = watched
         self._limits = limits
         self._roles: dict[str, _Role] = {}
@@ -90,7 +94,7 @@ class Course:
         self._marking: _Since = {}
 
     def look(self, moment: Moment) -> list[State]:
-        """Judge the job at this moment; moments come in order of time."""
+        """Judge the job at this moment; moments must come in order of time."""
         ranks = self._with_past(moment)
         self._note_suspended(moment)
         past = Past(
@@ -110,8 +114,9 @@ class Course:
         return [replace(one, verdict=replace(one.verdict, early=early)) for one in states]
 
     def _with_past(self, moment: Moment) -> tuple[RankFacts, ...]:
-        """The ranks, with how long ago they were seen to die, or to begin to make marks.  What was
-        so when somebody first looked has been so for long, as far as anybody knows."""
+        """The ranks, with the seconds since they died or began to make marks.
+
+        What a first look finds counts as having lasted for long."""
         first = moment.time if self._watched else 0.0
         dead = {_key(rank) for rank in moment.ranks if _dead(rank)}
         self._died = {key: self._died.get(key, first) for key in dead}
@@ -128,7 +133,7 @@ class Course:
         return replace(rank, marking_seconds=seconds) if seconds < MARKING_SECONDS else rank
 
     def _note_suspended(self, moment: Moment) -> None:
-        """No rank stops all others: whoever did is somebody outside."""
+        """Note the roles whose ranks are all stopped: somebody outside of the job did that."""
         for name, live in _live(moment.ranks).items():
             role = self._roles.setdefault(name, _Role())
             if all(rank.wait_class is WaitClass.STOPPED for rank in live):

@@ -1,4 +1,4 @@
-"""When somebody is woken for a job that seems to hang: the patience that the job has taught."""
+"""When a job that seems to hang pages somebody: how long it may be silent before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stagewatch.ranks.wait_class import WaitClass
 
 _BUSY = (WaitClass.COMPUTE, WaitClass.SPIN)
 _OF_COLLECTIVES = ("cycle", "mismatch", "missing")
-"""Evidence by which nobody can be named."""
+"""Words of `Case.unnamed` for waits in collectives alone."""
 
 
 def patience_seconds(
@@ -35,14 +35,13 @@ def patience_seconds(
     sure: bool,
     limits: Limits,
 ) -> float | None:
-    """How long nobody is woken for a role that is silent; `None` where nobody ever is.
+    """How long a role may be silent before a page, in seconds; `None` if it never pages.
 
-    `job`: the ranks of all of its roles.
-    `worked`: whether who is at fault was at work lately.
-    `sure`: whether the job surely hangs.
+    `job`: the ranks of all roles.  `shown`: the gaps between marks of this role, by stage.
+    `worked`: a suspect was at work lately.  `sure`: the job surely hangs.
     """
     case = verdict.case
-    if _boundless(case):
+    if _may_wait_for_ever(case):
         return None
     reasons = [limits.page_seconds, _recovered(case, shown)]
     if case.young or not sure:
@@ -59,19 +58,19 @@ def patience_seconds(
 
 
 def silent_seconds(verdict: Verdict) -> float | None:
-    """How long no rank of a role has made progress; `None` where no rank is overdue."""
+    """How long no rank of a role has made progress; `None` if no rank is overdue."""
     ages = [rank.progress_age_seconds for rank in verdict.case.live if rank.overdue]
     return min((age for age in ages if age is not None), default=None)
 
 
-def in_one_look(
+def marked_early(
     verdicts: Sequence[Verdict],
     shown: Mapping[tuple[str, str], Stages],
     limits: Limits = DEFAULT,
 ) -> list[Verdict]:
-    """The same verdicts, each with whether it is early, by whoever has looked only now.
+    """The verdicts with `early` set, for a single look without earlier ones.
 
-    `shown`: what each role of each job has shown of its stages.
+    `shown`: the gaps between marks by stage, for each job and role.
     """
     jobs: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
@@ -90,14 +89,15 @@ def in_one_look(
 
 
 def is_due(verdict: Verdict, silent: float | None, patience: float | None) -> bool:
-    """Whether a role is silent for longer than its patience, if that has an end."""
+    """Whether a stalled role has been silent for longer than its patience."""
     return verdict.stalled and None not in (silent, patience) and (silent or 0) > (patience or 0)
 
 
 def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
-    """Whether nobody of a job can be at work unseen, as in a tool or a server that is slow to
-    answer: somebody is surely at fault, or the process that is waited for has ended, or the waits
-    are of collectives alone."""
+    """Whether a job surely hangs, so that no tool or slow server may still bring it on.
+
+    Either a rank is surely stuck, an awaited process has ended, or all waits are in
+    collectives."""
     return (
         any(_is_stuck(one, verdicts) for verdict in verdicts for one in verdict.charges)
         or any(wait.has_ended for verdict in verdicts for wait in verdict.case.outside)
@@ -110,15 +110,18 @@ def surely_hangs(verdicts: Sequence[Verdict]) -> bool:
 
 
 def _has_end(verdict: Verdict) -> bool:
-    """Whether some are in a collective whose end is known: others may have left theirs long ago."""
+    """Whether a rank is in a collective whose end is recorded, or none is in any: a rank may long
+    have left an operation without a name."""
     calls = [call for rank in verdict.case.live for call in rank.inside.values()]
     return not calls or any(call.op != "unknown" for call in calls)
 
 
 def _is_stuck(charge: Charge, verdicts: Sequence[Verdict]) -> bool:
-    """Whether a rank is surely at fault, and does not just sleep, or wait for a child that does:
-    so does one whose tool is slow; of a dead one, whether somebody is seen to wait: else the others
-    may be about to begin again without it."""
+    """Whether a charge is `sure` and its rank does not just sleep or wait for a child, as with a
+    slow tool.
+
+    A dead rank counts only if a rank is seen to wait: else the others may be about to begin again
+    without it."""
     rank, live = charge.rank, (one for verdict in verdicts for one in verdict.case.live)
     if charge.evidence == "process_gone":
         stuck = any(map(_waits, live))
@@ -130,13 +133,14 @@ def _is_stuck(charge: Charge, verdicts: Sequence[Verdict]) -> bool:
 
 def _waits(rank: RankFacts) -> bool:
     """Whether a rank is inside a collective, or the kernel shows that it waits for somebody."""
-    return bool(rank.inside) or any(not wait.nobody for wait in rank.kernel_waits)
+    return bool(rank.inside) or any(not wait.waits_for_nobody for wait in rank.kernel_waits)
 
 
 def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
-    """Whether who is at fault, or whom the others may wait for, is at work or makes marks; marks
-    that lead to no step are no work.  Where nobody is surely at fault, or who is tries again and
-    again, they may wait for another role whose GPU computes."""
+    """Whether a suspect is at work: it does work, or it makes marks that lead to steps.
+
+    If no rank is surely at fault, apart from those that make no step, a computing GPU of another
+    role counts too."""
     case = verdict.case
     retries = {id(charge.rank) for charge in case.charges if charge.evidence == "livelock"}
     holding = [rank for at in case.holding if id(rank := case.live[at]) not in retries]
@@ -149,15 +153,16 @@ def works(verdict: Verdict, job: Sequence[RankFacts]) -> bool:
 
 
 def _recovered(case: Case, shown: Stages) -> float:
-    """By the longest pause that the job has recovered from, in these stages or outside of all."""
+    """The patience by the longest pause that the role has recovered from, in its present stages or
+    outside of all."""
     stages = {rank.stage or "" for rank in case.live} | {"idle"}
     longest = max(shown.get(stage, NOTHING_SHOWN).longest_seconds for stage in stages)
     return min(RECOVERED_FACTOR * longest, RECOVERED_SECONDS)
 
 
 def _suspects(verdict: Verdict, job: Sequence[RankFacts]) -> Sequence[RankFacts]:
-    """Whoever is named, else the ranks of other roles that the kernel shows to be waited for, or
-    that may fill the queue that is, else everybody."""
+    """The charged ranks; else ranks of other roles that are awaited, as the kernel shows, or that
+    may fill an awaited queue; else all live ranks of the role."""
     awaited = {(wait.role, wait.rank) for wait in verdict.case.outside}
     others = [
         rank
@@ -172,8 +177,8 @@ def _suspects(verdict: Verdict, job: Sequence[RankFacts]) -> Sequence[RankFacts]
 def _busy(
     verdict: Verdict, ranks: Sequence[RankFacts], shown: Stages, limits: Limits
 ) -> list[float]:
-    """How long those who may be at fault may keep a core busy outside of collectives: they may
-    compute.  The first rollouts of a job have a long tail."""
+    """The patience with charged suspects that all keep a core busy outside of collectives, in a
+    stage whose length is unknown: they may compute, as the first rollouts have a long tail."""
     if not all(map(_is_busy, ranks)):
         return []
     stages = [rank.stage or "" for rank in ranks if rank.stage not in (*OUTSIDE, *LONG_STAGES)]
@@ -187,10 +192,11 @@ def _is_busy(rank: RankFacts) -> bool:
     return rank.wait_class in _BUSY and not rank.inside
 
 
-def _boundless(case: Case) -> bool:
-    """Whether the role may simply have nothing to do, as a server without requests: it records only
-    collectives, no rank waits for a group to be made, and none is missing. It is also unknown what
-    ranks without records wait for."""
+def _may_wait_for_ever(case: Case) -> bool:
+    """Whether the role may simply have nothing to do, like a server without requests.
+
+    It records only collectives, no rank waits for a group to be made, and none is absent.  Ranks
+    without records count too, since nobody knows what they wait for."""
     return case.bare or (
         any(rank.unmarked for rank in case.live)
         and not any("init" in rank.inside for rank in case.live)

@@ -1,4 +1,4 @@
-"""What the roles of a job mean for each other: who waits for whom in the groups that they share."""
+"""Waits between the roles of a job: in the groups that they share, and as the kernel shows them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ OUTSIDE = ("cleanup", "idle")
 HANDS_OVER = "weights_update"
 """The stage in which one role hands weights to another."""
 OF_A_ROLE = ("init", "world")
-"""Groups that each role has one of."""
+"""Names of groups that every role uses for a group of its own."""
 Share = tuple[str, Sequence[RankFacts], Group]
-"""A role, those of it that live, and what it has of a group."""
+"""A role, its live ranks, and its part of a group."""
 
 
 @dataclass(slots=True)
@@ -25,43 +25,43 @@ class Beside:
     """What the other roles of its job mean for one role."""
 
     awaited: dict[int, Where] = field(default_factory=dict)
-    """Ranks of the role that all others of a group wait for, or that the kernel shows to be waited
-    for."""
+    """Ranks of the role for which all other members of a group wait, or for which ranks of other
+    roles wait as the kernel shows."""
     by_kernel: set[int] = field(default_factory=set)
-    """The latter."""
-    through: set[int] = field(default_factory=set)
-    """Those of them that others await only through a process."""
-    missed: set[int] = field(default_factory=set)
-    """Ranks of the role that all others of a group wait for, those of other roles included."""
-    whole: set[str] = field(default_factory=set)
-    """Groups whose members, in all roles, are all inside one collective."""
-    beyond: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
-    """By group of several roles, all of whose members live: the ranks of other roles, by role and
-    number, that have not come as far as those inside."""
+    """The awaited ranks that the kernel shows."""
+    perhaps_awaited: set[int] = field(default_factory=set)
+    """The ranks of `by_kernel` that others await only through a process."""
+    awaited_by_all: set[int] = field(default_factory=set)
+    """Ranks of the role for which all other members of a group wait, if the group has members in
+    all roles."""
+    complete: set[str] = field(default_factory=set)
+    """Groups of several roles whose members are all inside one collective."""
+    late_of_other_roles: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
+    """By group of several roles: the late members of the other roles, by role and number."""
     shared: set[str] = field(default_factory=set)
     """Groups of several roles, all of whose members live, as far as their number is known."""
     late: set[int] = field(default_factory=set)
-    """Ranks of the role that have not come as far in such a group as those inside; in a group of
-    unknown size, those that are not inside."""
+    """Ranks of the role that are behind in a shared group; if the size of the group is unknown,
+    those that are not inside."""
     roles: frozenset[str] = frozenset()
-    """The other roles that live."""
+    """The other roles with live ranks."""
     own_world: bool = True
-    """Whether its ranks' numbers are of a world of its own, as another role has one of them too."""
-    only: bool = False
-    """Whether the job has never shown another role."""
-    met: bool = False
+    """Whether the role numbers its ranks by itself: another role has a rank of the same number."""
+    only_role: bool = False
+    """Whether the job has no other role."""
+    partner_hands_over: bool = False
     """Whether another role with an overdue rank is in the stage that hands weights over."""
-    alone: int | None = None
-    """The rank of the role that is alone in the job in being in a stage and in no collective, while
-    all are overdue."""
-    live: int = 0
-    """Ranks of the job that live."""
-    stored: int = 0
-    """Those that wait for storage, in roles in which one is overdue."""
+    alone_in_stage: int | None = None
+    """The rank of the role that is the only one of the job inside a stage and outside of
+    collectives, while all ranks are overdue."""
+    live_ranks: int = 0
+    """Number of live ranks of the job."""
+    storage_waiters: int = 0
+    """Number of ranks that wait for storage, in roles with an overdue rank."""
 
 
 def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
-    """What the others mean, by role."""
+    """What the other roles mean for each role, given the ranks by role."""
     found = {role: Beside() for role in roles}
     parts: defaultdict[str, list[Share]] = defaultdict(list)
     unsized: defaultdict[str, list[Share]] = defaultdict(list)
@@ -76,26 +76,30 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
             updating |= {role} if any(rank.stage == HANDS_OVER for rank in live) else set()
             stored += sum(rank.wait_class is WaitClass.IO for rank in live)
             for group in groups_of(live)[0] if len(roles) > 1 else ():
-                if group.part:
+                if group.incomplete:
                     parts[group.name].append((role, live, group))
                 if not group.sized and group.name not in OF_A_ROLE:
                     unsized[group.name].append((role, live, group))
     users = Counter(number for ranks in roles.values() for number in {one.rank for one in ranks})
     for role, one in found.items():
-        one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
-        one.only = len(roles) == 1
-        one.own_world = one.only or any(users[rank.rank] > 1 for rank in roles[role])
-        one.met = bool(updating - {role})
+        one.live_ranks, one.storage_waiters, one.roles = (
+            live_ranks,
+            stored,
+            frozenset(alive - {role}),
+        )
+        one.only_role = len(roles) == 1
+        one.own_world = one.only_role or any(users[rank.rank] > 1 for rank in roles[role])
+        one.partner_hands_over = bool(updating - {role})
     everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
     staying = [
         (role, rank) for role, rank in everybody if rank.stage not in OUTSIDE and not rank.inside
     ]
     if len(staying) == 1 and all(rank.overdue for _, rank in everybody):
         ((role, rank),) = staying
-        found[role].alone = rank.rank
-    _ask_the_kernel(everybody, found)
+        found[role].alone_in_stage = rank.rank
+    _note_kernel_waits(everybody, found)
     for name, shares in parts.items():
-        _meet(name, shares, found)
+        _note_late_members(name, shares, found)
     for name, shares in unsized.items():
         if len(shares) > 1 and any(group.inside for _, _, group in shares):
             for role, ranks, group in shares:
@@ -104,11 +108,12 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
     return found
 
 
-def _ask_the_kernel(
+def _note_kernel_waits(
     everybody: Sequence[tuple[str, RankFacts]], found: Mapping[str, Beside]
 ) -> None:
-    """Whom ranks of another role are seen to wait for; of one that makes no marks, the kernel alone
-    shows whether it goes on."""
+    """Note the ranks for which ranks of other roles wait, as the kernel shows.
+
+    Waits count only of ranks that are overdue, make no step or make no marks."""
     for role, rank in everybody:
         stands = rank.overdue or rank.stepless or rank.progress_age_seconds is None
         for wait in rank.kernel_waits if stands and not rank.inside else ():
@@ -116,9 +121,9 @@ def _ask_the_kernel(
                 theirs = found[wait.role]
                 theirs.awaited[wait.rank] = "", wait.how
                 if not wait.through:
-                    theirs.through.discard(wait.rank)
+                    theirs.perhaps_awaited.discard(wait.rank)
                 elif wait.rank not in theirs.by_kernel:
-                    theirs.through.add(wait.rank)
+                    theirs.perhaps_awaited.add(wait.rank)
                 theirs.by_kernel.add(wait.rank)
 
 
@@ -126,10 +131,10 @@ def _alive(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     return [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
 
 
-def _meet(name: str, shares: Sequence[Share], found: Mapping[str, Beside]) -> None:
-    """A group of several roles, by its size, that all of its members have come to or not.
+def _note_late_members(name: str, shares: Sequence[Share], found: Mapping[str, Beside]) -> None:
+    """Note for a group of several roles, all of whose members live, which of them are late.
 
-    Where more than one have not, one of them may wait for another unseen.
+    A single late member is awaited by all; of several, one may wait for another unseen.
     """
     groups = [group for _, _, group in shares]
     if not any(group.inside for group in groups):
@@ -147,11 +152,13 @@ def _meet(name: str, shares: Sequence[Share], found: Mapping[str, Beside]) -> No
     }
     for role, live, group in shares:
         mine = found[role]
-        mine.beyond[name] = {rank for rank in behind if rank[0] != role}
+        mine.late_of_other_roles[name] = {rank for rank in behind if rank[0] != role}
         mine.shared.add(name)
-        mine.whole |= {name} if come == count else set()
+        mine.complete |= {name} if come == count else set()
         late = {live[at].rank for at, sequence in group.sequence.items() if sequence < reached}
         mine.late |= late
         if come == count - 1:
             mine.awaited |= dict.fromkeys(late, where)
-            mine.missed |= late if mine.roles <= {other for other, _, _ in shares} else set()
+            mine.awaited_by_all |= (
+                late if mine.roles <= {other for other, _, _ in shares} else set()
+            )

@@ -85,7 +85,7 @@ def _unnamed(case: Case, *, early: bool) -> str:
         "outsider": outsiders(case),
         "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
     }
-    why = told.get(case.nobody) or NOBODY.get(case.nobody, NOBODY["group_only"])
+    why = told.get(case.unnamed) or NOBODY.get(case.unnamed, NOBODY["group_only"])
     why = why.removesuffix(SUSPECT) if early else why
     where = f"; {frames}" if (frames := places(live)) else ""
     return f"{_still(live)}: {doing(live)}; {why}{where}"
@@ -93,7 +93,7 @@ def _unnamed(case: Case, *, early: bool) -> str:
 
 def outsiders(case: Case) -> str:
     """Which processes that are not ranks the role waits for."""
-    awaited = {who: wait.how for wait in case.outside if (who := wait.beyond)}
+    awaited = {who: wait.how for wait in case.outside if (who := wait.outsider)}
     told = [f"{process} in {how}" for process, how in sorted(awaited.items())]
     return f"{'they wait' if len(case.live) > 1 else 'it waits'} for {' and '.join(told[:4])}"
 
@@ -168,8 +168,8 @@ def lost_nodes(case: Case) -> str:
 
 
 def _accusation(case: Case, *, early: bool) -> str:
-    """Who is at fault, or early on just waited for, in which state, for how long and where, why,
-    and what the others do."""
+    """The sentence on charged ranks: in which state they are, how long and where, why they are at
+    fault (early on, that others wait for them), and what the others do."""
     charges = case.charges
     culprits = [charge.rank for charge in charges]
     named = {id(rank) for rank in culprits}

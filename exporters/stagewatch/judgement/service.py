@@ -25,7 +25,7 @@ def _specs() -> tuple[CollectorSpec[JudgeContext], ...]:
 
 
 def _jobs(context: JudgeContext) -> tuple[str, bytes]:
-    """All jobs in trouble, by cluster and name."""
+    """The page with all jobs in trouble."""
     if context.latest is None:
         raise NoData("no look has succeeded yet")
     jobs = [{"cluster": cluster, "job_id": job_id} for cluster, job_id in context.latest.jobs]
@@ -45,7 +45,7 @@ def _lookups(context: JudgeContext) -> Mapping[str, Lookup]:
         return (JSON, json.dumps({"cases": found}).encode()) if found else None
 
     def node(name: str) -> tuple[str, bytes]:
-        """Whether it is proposed to take it out, as NVRx asks."""
+        """Whether there is a proposal to take the node out, in the format of NVRx."""
         mine = [one for one in context.standing if one.node == name]
         return JSON, json.dumps(forms.nvrx(mine, time.time())).encode()
 

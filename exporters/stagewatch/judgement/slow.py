@@ -1,10 +1,10 @@
 """Which ranks of a job work longer than their peers, step after step, and so hold all of them up.
 
-All ranks of a synchronous job take equally long for a step; what differs is how much of it they
-wait in collectives.  Compared is the time outside of them, the own work (docs/slow-ranks.md).
-`alerts/slow.rules.yaml` has its sums, in windows of a minute, each 15 s; a rank's *excess* in a
-window is its own work over the median of its peers, less 1.
-"""
+All ranks of a synchronous job take equally long for a step; they differ in how long they wait in
+collectives.  So the judge compares *own work*, the time outside of collectives
+(docs/slow-ranks.md).  `alerts/slow.rules.yaml` sums it up over windows of a minute, every 15
+s.  The *excess* of a rank in a window is its own work divided by the median of its peers, minus
+1."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 WINDOW_SECONDS = 15.0
-"""From one window to the next, and from one look to the next."""
+"""The time between two windows, and between two looks."""
 LEAST_EXCESS, DEVIATIONS = 0.05, 3.0
-"""A rank stands out in a window with so much more work than the median of its peers, and so many
-median deviations, as they were over ten minutes: four ranks alone have an unreliable one."""
+"""A rank stands out in a window if its excess is above the first number plus the second times the
+median absolute deviation of its peers, a mean of ten minutes, as one window says little."""
 LATELY_SECONDS, LATELY_WINDOWS = 120.0, 6
-"""For how long, and in how many of the eight windows of it, a slow rank stands out."""
+"""A slow rank stands out in so many of the eight windows of this time."""
 UNNUMBERED_SECONDS, UNNUMBERED_WINDOWS = 180.0, 10
-"""The same where steps have no numbers: a pause of a minute is seen in nine windows at most."""
+"""The same if steps have no numbers: a pause of a minute shows in at most nine windows."""
 STEPS_SECONDS, LEAST_STEPS = 180.0, 3
-"""Over which single steps are compared, where ranks number them, and how many there must be."""
+"""With numbered steps: the time over which single steps are compared, and how many are needed."""
 STANDARD_ERRORS = 1.75
-"""By so many standard errors of their mean these take longer than those of its peers, by how much
-more they vary.  A single pause, however long, makes 1, as it is as much of the mean as of its
-error; three make 1.73."""
+"""The steps of a slow rank take longer than its peers' by more than so many standard errors of the
+mean; of the variance, only what exceeds the peers' counts.  A single pause of any length reaches 1,
+as it adds as much to the error as to the mean; three pauses reach 1.73."""
 STEPS_IN_WINDOWS, STEPS_LASTING = 2.0, 1.5
-"""Steps at least in two minutes, now and as a mean of ten, where ranks number them.  Of longer
-steps a window shows how long that one was, and rollouts, say, are long by chance."""
+"""If ranks number their steps: the least number of steps in two minutes, now and as a mean of ten
+minutes.  With fewer, a window shows the length of a single step, which varies by chance."""
 LASTING_SECONDS, LASTING_WINDOWS = 600.0, 20
-"""Over which a little more work counts, and how many windows of it there must be."""
+"""The time over which a small excess counts, and the least number of windows in it."""
 LASTING_EXCESS, LASTING_DEVIATIONS = 0.07, 2.0
-"""So much more work, and so many standard deviations of that rank's own windows, is slow in the
-mean of these: some six errors of the mean, as ten windows of a minute are independent."""
+"""A rank is slow if its mean excess of that time is above both this number and so many standard
+deviations of its own windows: some six errors of the mean, as ten windows are independent."""
 BREAK_SECONDS = 300.0
-"""A rank that was slow so lately has been slow since then."""
+"""A rank that becomes slow again within this time counts as slow all the time."""
 NODE_RANKS = 2
-"""Ranks at least on a node for it to be slow as a whole."""
+"""The least number of ranks on a node that is slow as a whole."""
 TURNS_SECONDS, TURNS_WINDOWS, TURNS_RANKS = 300.0, 16, 2
-"""Slowness rotates if somebody stands out in so many of the 20 windows of it, and it is not always
-the same one ..."""
+"""Slowness rotates if a rank stands out in so many of the 20 windows of this time, and these are at
+least so many ranks ..."""
 TURNS_COST, TURNS_STEPS = 0.1, 4.0
-"""... if that costs the job a tenth of its time, and, where ranks number their steps, with so many
-of them in two minutes."""
+"""... provided that it costs the job this share of its time and, if ranks number their steps, that
+there are so many steps in two minutes."""
 STEP_TURN_SECONDS, STEP_TURN_LOOKS = 120.0, 4
-"""For how long, and at how many looks, turns that are taken each step must be seen."""
+"""Turns at every step must be seen at so many looks within this time."""
 STEP_TURN_EXPLAINS = 0.5, 1.5
-"""Of the variance of own work turns explain half at least: what remains is noise.  They explain 1
-and no more, but for chance; rare long steps of all ranks seem to explain many times as much."""
+"""The least and the largest share of the variance of own work that turns explain, beside
+noise.  More than 1 is chance; rare long steps of all ranks seem to explain many times as much."""
 STEP_TURN_VARIES = 0.3
-"""Of what a turn costs, the most that the time of steps may vary: somebody has a turn in nine of
-ten steps, as sqrt(0.9 * 0.1) is 0.3."""
+"""The largest deviation of the time of steps, as a share of the cost of a turn: sqrt(0.9 * 0.1) is
+0.3, so a rank has a turn in at least nine of ten steps."""
 LEAST_PEERS = 3
-"""There is no median of two."""
+"""The least number of ranks to compare: a median needs more than two."""
 
 _SLACK = WINDOW_SECONDS / 2
-"""Looks are not exactly as far apart as windows."""
+"""Tolerance, since looks are not exactly as far apart as windows."""
 
 
 class Role(NamedTuple):
@@ -72,7 +72,7 @@ class Role(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """A rank, by what its series are labelled with."""
+    """A rank, by the labels of its series."""
 
     cluster: str
     node: str
@@ -81,13 +81,13 @@ class Rank(NamedTuple):
     rank: str
 
     @property
-    def of(self) -> Role:
+    def role_key(self) -> Role:
         """Its role."""
         return Role(self.cluster, self.job_id, self.role)
 
 
 class Node(NamedTuple):
-    """What a node has of a role."""
+    """The ranks of a role on one node."""
 
     cluster: str
     node: str
@@ -97,7 +97,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Own work in a rank's latest single steps, and what its peers have in the median: seconds."""
+    """Own work per step in the latest steps of a rank, and the medians of its peers, in seconds."""
 
     count: float
     mean: float
@@ -111,21 +111,21 @@ class Suspect:
     """The series that decide whether a rank is slow."""
 
     stood_out: Sequence[float] = ()
-    """When it stood out: Unix times of looks."""
+    """The looks at which it stood out, Unix times."""
     excess: float | None = None
-    """Of its windows of two minutes, in the mean."""
+    """Mean excess over two minutes."""
     excess_lasting: float | None = None
-    """The same of ten minutes ..."""
+    """Mean excess over ten minutes."""
     deviation: float = 0.0
-    """... with its standard deviation ..."""
+    """Standard deviation of the excess over ten minutes."""
     windows: float = 0.0
-    """... and how many windows these have."""
+    """Number of windows in ten minutes."""
     role_steps: float | None = None
-    """Steps that its role has made in two minutes; None where they have no numbers."""
+    """Steps of its role in two minutes; None if steps have no numbers."""
     role_steps_lasting: float | None = None
-    """The same as a mean of ten minutes."""
+    """The same as a mean over ten minutes."""
     steps: Steps | None = None
-    """Its latest single steps; None where they have no numbers."""
+    """Its latest steps; None if steps have no numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,45 +134,46 @@ class Moments:
 
     ranks: float
     third: float
-    """Third central moments of own work."""
+    """Third central moment of own work, in cubed seconds."""
     variance: float
-    """Of own work."""
+    """Variance of own work, in squared seconds."""
     time: float
-    """Mean step, in seconds."""
+    """Mean time of a step, in seconds."""
     time_variance: float
+    """Variance of the time of a step, in squared seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """That another rank of a role is slow in each step."""
+    """Turns of the ranks of a role: another one is slow in every step."""
 
     cost: float
     """The share of its time that the job loses."""
     ranks: int
-    """How many take turns."""
+    """Number of ranks that take turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who of a role stood out at one look."""
+    """The ranks of a role that stood out at one look."""
 
     time: float
     ranks: frozenset[Rank]
     cost: float
-    """The share of its time that the job loses by whoever stood out the most."""
+    """The share of its time that the job loses by the rank that stood out most."""
 
 
 def in_windows(suspect: Suspect, at: float) -> bool:
-    """Whether it stood out in most of the latest windows.  A single pause of half a minute is
-    enough for that, as windows overlap: a save, a compilation, a lost request."""
+    """Whether the rank stood out in most of the latest windows.  As windows overlap, a single pause
+    of half a minute is enough for that: a save, a compilation, a lost request."""
     if suspect.role_steps is not None and suspect.role_steps < STEPS_IN_WINDOWS:
         return False
     return _looks(suspect.stood_out, at, LATELY_SECONDS) >= LATELY_WINDOWS
 
 
 def lately(suspect: Suspect, at: float) -> float | None:
-    """The excess of a rank that has much more work in most of the latest windows, and not by a
-    pause."""
+    """The excess of a rank that stood out in most of the latest windows, and not by a pause; None
+    for other ranks."""
     if not in_windows(suspect, at):
         return None
     if suspect.steps is None:
@@ -182,10 +183,11 @@ def lately(suspect: Suspect, at: float) -> float | None:
 
 
 def in_steps(steps: Steps) -> bool:
-    """Whether its single steps take longer than its peers', by more than chance or a pause.
+    """Whether the steps of a rank take longer than those of its peers, by more than chance or a
+    pause.
 
-    What its steps vary by counts as far as it is more than its peers': pauses of all ranks accuse
-    nobody, and excuse nobody either.
+    Of the variance, only what exceeds that of the peers counts: pauses of all ranks neither accuse
+    nor excuse a rank.
     """
     if steps.count < LEAST_STEPS:
         return False
@@ -194,7 +196,7 @@ def in_steps(steps: Steps) -> bool:
 
 
 def lasting(suspect: Suspect) -> float | None:
-    """The excess of a rank that has a little more work for long."""
+    """The excess of a rank that has long had a little more work; None for other ranks."""
     steps, excess = suspect.role_steps_lasting, suspect.excess_lasting
     if steps is not None and steps < STEPS_LASTING:
         return None
@@ -204,9 +206,10 @@ def lasting(suspect: Suspect) -> float | None:
 
 
 def slow_nodes(slow: Mapping[Rank, float], sizes: Mapping[Node, float]) -> dict[Node, float]:
-    """How many times as long the ranks of a node work where all of them are slow.
+    """The mean ratio of the ranks of every node whose ranks are all slow.
 
-    `sizes`: how many ranks of the role each node has.
+    `slow`: how many times as long as its peers a rank works; `sizes`: the number of ranks of the
+    role on a node.
     """
     ratios: defaultdict[Node, list[float]] = defaultdict(list)
     for rank, ratio in slow.items():
@@ -224,12 +227,13 @@ def role_of(labels: Mapping[str, str]) -> Role:
 
 
 def node_of(rank: Rank) -> Node:
-    """Where it runs."""
+    """The node of a rank."""
     return Node(rank.cluster, rank.node, rank.job_id, rank.role)
 
 
 def rotates(standings: Iterable[Standing], at: float, role_steps: float | None) -> int | None:
-    """How many ranks take turns in standing out by the minute; None where they do not."""
+    """The number of ranks that take turns in standing out, minute by minute; None if they do
+    not."""
     some = [one for one in standings if one.time > at - TURNS_SECONDS + _SLACK]
     ranks = frozenset[Rank]().union(*(one.ranks for one in some))
     if len(some) < TURNS_WINDOWS or len(ranks) < TURNS_RANKS:
@@ -240,10 +244,10 @@ def rotates(standings: Iterable[Standing], at: float, role_steps: float | None) 
 
 
 def step_turn(moments: Moments) -> Turn | None:
-    """Whether another rank is slow in each step.
+    """The turns of a role in which another rank is slow in every step; None if there are none.
 
-    Where one of n ranks takes d longer in each step, the third central moments of all sum up to
-    d^3 (1 - 1/n) (1 - 2/n); noise that is as often short as long adds nothing to them.
+    If one of n ranks takes d longer in every step, the third central moments of all ranks sum up to
+    d^3 (1 - 1/n) (1 - 2/n).  Symmetric noise adds nothing to them.
     """
     n = moments.ranks
     if n < LEAST_PEERS or min(moments.third, moments.variance, moments.time) <= 0:
@@ -260,26 +264,27 @@ def step_turn(moments: Moments) -> Turn | None:
 
 @dataclass(slots=True)
 class Past:
-    """What is remembered from look to look, for five minutes at most."""
+    """What is remembered between looks, for at most five minutes."""
 
     last: float = 0.0
     """When the last look was completed."""
     stood_out: dict[Rank, list[float]] = field(default_factory=dict)
+    """The looks at which ranks stood out."""
     standings: dict[Role, list[Standing]] = field(default_factory=dict)
     since: dict[Rank, tuple[float, float]] = field(default_factory=dict)
-    """Since when a rank is slow, and when it was last."""
+    """Since when a rank has been slow, and when it was last seen slow."""
     turns: dict[Role, list[tuple[float, Turn]]] = field(default_factory=dict)
-    """At which looks a role's ranks took turns each step."""
+    """The looks at which another rank of a role was slow in every step."""
 
     def stand_out(self, costs: Mapping[Rank, float], at: float) -> None:
-        """Note who stands out, and the share of its time that the job loses by each."""
+        """Note the ranks that stand out, with the share of its time that the job loses by each."""
         begin = at - TURNS_SECONDS + _SLACK
         self.stood_out = _between(self.stood_out, begin, self.last, lambda time: time)
         self.standings = _between(self.standings, begin, self.last, lambda one: one.time)
         by_role: defaultdict[Role, dict[Rank, float]] = defaultdict(dict)
         for rank, cost in costs.items():
             self.stood_out.setdefault(rank, []).append(at)
-            by_role[rank.of][rank] = cost
+            by_role[rank.role_key][rank] = cost
         for role, ranks in by_role.items():
             one = Standing(at, frozenset(ranks), max(ranks.values()))
             self.standings.setdefault(role, []).append(one)
@@ -293,7 +298,8 @@ class Past:
         }
 
     def slow(self, ranks: Iterable[Rank], at: float) -> None:
-        """Note who is slow: since two minutes before it is seen first, over short breaks."""
+        """Note the slow ranks.  A rank counts as slow from two minutes before it is first seen
+        slow, and over short breaks."""
         for rank in ranks:
             begin, _ = self.since.get(rank, (at - LATELY_SECONDS, at))
             self.since[rank] = begin, at
@@ -303,17 +309,17 @@ class Past:
 
     def slow_roles(self) -> set[Role]:
         """Roles that have had a slow rank within five minutes."""
-        return {rank.of for rank in self.since}
+        return {rank.role_key for rank in self.since}
 
     def take_turns(self, turns: Mapping[Role, Turn], at: float) -> None:
-        """Note in which roles another rank is slow each step."""
+        """Note the roles in which another rank is slow in every step."""
         begin = at - STEP_TURN_SECONDS + _SLACK
         self.turns = _between(self.turns, begin, self.last, lambda one: one[0])
         for role, turn in turns.items():
             self.turns.setdefault(role, []).append((at, turn))
 
     def lasting_turns(self) -> dict[Role, Turn]:
-        """The roles in which that has been so at all looks of two minutes."""
+        """The roles with turns at all looks of two minutes."""
         return {
             role: looks[-1][1]
             for role, looks in self.turns.items()
@@ -328,7 +334,7 @@ Item = TypeVar("Item")
 def _between(
     found: Mapping[Key, list[Item]], begin: float, last: float, time: Callable[[Item], float]
 ) -> dict[Key, list[Item]]:
-    """What was noted after `begin`, and not at a look that failed later on."""
+    """The items noted after `begin` and up to the last completed look."""
     kept = {
         key: [one for one in items if begin < time(one) <= last] for key, items in found.items()
     }

@@ -1,11 +1,10 @@
 """Which jobs are slow as a whole: a step takes longer than in the job's own best hours, or than in
 earlier runs of it.
 
-A step's time is what its ranks spend in stages that belong to a step, as a mean of an hour and of
-the ranks, over the steps of that hour (`alerts/slow-jobs.rules.yaml`).  Its parts are work and
-waiting by stage (docs/slow-ranks.md); waiting for batches of data is a part of some stage's work,
-waiting for the device of some stage's waiting, and both are told beside it.
-"""
+The time of a step is the time that ranks spend in stages of the loop, as a mean of an hour and of
+the ranks, divided by the steps of that hour (`alerts/slow-jobs.rules.yaml`).  Its parts are work
+and waiting by stage (docs/slow-ranks.md).  Waiting for batches of data is included in the work of a
+stage, and waiting for the device in its waiting; both are also shown by themselves."""
 
 from __future__ import annotations
 
@@ -14,26 +13,26 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stagewatch.judgement.from_prometheus import Queries
+from stagewatch.judgement.from_prometheus import Queries, matchers_of
 from stagewatch.judgement.slow import Role, role_of
 from stagewatch.judgement.witnesses import ROLE
 from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import Not, matchers
 
 LOOK_SECONDS = 60.0
-"""An hour's mean does not change faster."""
+"""The time between two looks: the mean of an hour does not change faster."""
 BEST_SHARE, BEST_SECONDS = 0.1, 86400.0
-"""The best tenth of the hours of a day are what the job can do."""
+"""The best tenth of the hours of a day show what the job can do."""
 SLOW_RATIO, END_STEPS = 1.2, 2.0
-"""So many times that, and so many steps of the hour more (one at each end), is slow."""
+"""A job is slow if its steps take so many times as long; the limit is higher by so many steps of
+the hour, as one step may be cut at each end of it."""
 EARLIER_SECONDS, EARLIER_RUNS, EARLIER_SPREAD = 14 * 86400.0, 3, 1.2
-"""For so long earlier runs are kept in mind, as Prometheus drops its data after 15 days; of as many
-at least the upper quartile is so many times the lower one at most, as runs that differ tell
-nothing."""
+"""How old earlier runs may be (Prometheus drops its data after 15 days), how many there must be,
+and the largest ratio of their upper to their lower quartile: runs that differ more tell nothing."""
 EARLIER_LOOK_SECONDS = 600.0
-"""From one look at these to the next."""
+"""The time between two looks at earlier runs."""
 CAUSE_SHARE = 0.5
-"""A part of a step to which more of the lost time went is the cause."""
+"""A part of a step is the cause if more than this share of the lost time went to it."""
 SLOW_RANK_SECONDS = 3600.0
 """A job with a rank that was slow so lately has `SlowRank`, and gets no alert of its own."""
 
@@ -44,14 +43,14 @@ WORDS = {
     "waiting": "Waiting in collectives makes up %s of the growth.",
     "work": "Work in STAGE makes up %s of the growth.",
 }
-"""What most of the lost time went to, as `printf` has it in Python and in alerts alike."""
+"""Sentences about the causes, with `%s` for a share, as `printf` of Python and of alerts has it."""
 
 Parts = Mapping[tuple[str, str], float]
 """Seconds of a step by stage and part (`work`, `waiting`, `data` or `device`)."""
 
 
 class Kind(NamedTuple):
-    """Runs of one kind are compared with each other."""
+    """A kind of run: only runs of the same kind are compared."""
 
     cluster: str
     role: str
@@ -67,11 +66,11 @@ class Hour:
     step_seconds: float
     steps: float
     growth: float = 1.0
-    """By how much a step's work has grown, where tokens are counted: longer sequences."""
+    """The growth of a step's work by longer sequences, where tokens are counted; a ratio."""
     best_seconds: float | None = None
-    """A step of the best tenth of its own hours."""
+    """The time of a step in the best tenth of the job's hours."""
     earlier_seconds: float | None = None
-    """A step of earlier runs."""
+    """The time of a step in earlier runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +79,14 @@ class Slow:
 
     ratio: float
     beside: str
-    """What it is compared with: `best_hours` or `earlier_runs`."""
+    """The reference: `best_hours` or `earlier_runs`."""
     lost_seconds: float
-    """By which a step takes longer."""
+    """How much longer a step takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A part of a step to which most of the lost time went."""
+    """A part of a step that took most of the lost time."""
 
     cause: str
     stage: str
@@ -95,12 +94,13 @@ class Cause:
 
     @property
     def words(self) -> str:
-        """The sentence, but for the share."""
+        """The sentence, with `%s` for the share."""
         return WORDS[self.cause].replace("STAGE", self.stage)
 
 
 def slow_job(hour: Hour) -> Slow | None:
-    """Whether it is slow; rather beside its own best hours than beside earlier runs."""
+    """How slow the job is, if it is: compared with its own best hours first, then with earlier
+    runs."""
     limit = (SLOW_RATIO + END_STEPS / hour.steps) * hour.growth
     for beside, seconds in ((BEST_HOURS, hour.best_seconds), (EARLIER, hour.earlier_seconds)):
         if seconds and hour.step_seconds / seconds > limit:
@@ -109,7 +109,7 @@ def slow_job(hour: Hour) -> Slow | None:
 
 
 def usual(runs: Collection[float]) -> float | None:
-    """The step time of earlier runs, if they agree enough to compare with."""
+    """The median step time of earlier runs in seconds; None if they are few or differ much."""
     if len(runs) < EARLIER_RUNS:
         return None
     lower, middle, upper = (quantile(share, runs) for share in (0.25, 0.5, 0.75))
@@ -117,8 +117,9 @@ def usual(runs: Collection[float]) -> float | None:
 
 
 def causes(lost: Parts, lost_seconds: float) -> list[Cause]:
-    """What most of the lost time went to.  Waiting for data is a part of some stage's work, waiting
-    for the device of some stage's waiting."""
+    """The parts of a step that took most of the lost time.
+
+    Waiting for data is included in work, and waiting for the device in waiting."""
     if lost_seconds <= 0:
         return []
     sums: defaultdict[str, float] = defaultdict(float)
@@ -140,7 +141,7 @@ def causes(lost: Parts, lost_seconds: float) -> list[Cause]:
 
 
 def quantile(share: float, values: Collection[float]) -> float:
-    """As PromQL's: linear between the two nearest."""
+    """A quantile as PromQL has it: linear between the two nearest values."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     below = int(place)
@@ -150,14 +151,14 @@ def quantile(share: float, values: Collection[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class JobsLook:
-    """What one look at all jobs has shown."""
+    """The result of one look at all jobs."""
 
     slow: Mapping[Role, Slow] = field(default_factory=dict)
     causes: Mapping[Role, Sequence[Cause]] = field(default_factory=dict)
     lost: Mapping[Role, Parts] = field(default_factory=dict)
-    """Seconds by which the parts of a step take longer."""
+    """How many seconds longer the parts of a step take."""
     references: Mapping[tuple[Role, str], float] = field(default_factory=dict)
-    """What a step should take, by what that is beside."""
+    """The usual time of a step in seconds, by role and reference (`best_hours`, `earlier_runs`)."""
 
 
 _TIME = "job_role:rl_step_time:seconds"
@@ -167,7 +168,7 @@ _KIND = "job_role:rl_kind:info"
 _ENDED = "run:rl_step_time_ended:seconds"
 _ON_KIND = ", ".join(Kind._fields)
 _BEST = f"quantile_over_time({BEST_SHARE:g}, SERIES[{BEST_SECONDS:.0f}s])"
-# Not what a job was before it was requeued.
+# Runs that have ended, without earlier attempts of a job that runs again.
 _RUNS = (
     f"last_over_time({_ENDED}{{SOME}}[{EARLIER_SECONDS:.0f}s]) and on ({_ON_KIND}) {_KIND}"
     f" unless on ({ROLE}) job:rl_ranks_live:count"
@@ -185,7 +186,7 @@ class JobsWatch:
         self._runs_read = 0.0
 
     def look(self, now: float) -> JobsLook:
-        """Which are slow as of a Unix time.  Raises `SourceError`."""
+        """The slow jobs as of a Unix time.  Raises `SourceError`."""
         if now - self._last >= LOOK_SECONDS - 1:
             self._found = self._look(now)
             self._last = now
@@ -244,13 +245,10 @@ class JobsWatch:
     def _lost(
         self, slow: Mapping[Role, Slow], kinds: Mapping[Role, Kind], at: float
     ) -> dict[Role, Parts]:
-        """By how much the parts of a step take longer in these."""
+        """How many seconds longer the parts of a step take in slow jobs."""
         if not slow:
             return {}
-        jobs = matchers(
-            cluster=sorted({role.cluster for role in slow}),
-            job_id=sorted({role.job_id for role in slow}),
-        )
+        jobs = matchers_of({(role.cluster, role.job_id) for role in slow})
         now = self._parts(f"{_PARTS}{{{jobs}}}", at)
         before = self._parts(_BEST.replace("SERIES", f"{_PARTS}{{{jobs}}}"), at)
         if any(one.beside == EARLIER for one in slow.values()):
@@ -270,7 +268,7 @@ class JobsWatch:
     def _earlier_parts(
         self, kinds: Collection[Kind], at: float
     ) -> dict[Kind, dict[tuple[str, str], float]]:
-        """What the parts of a step have taken in earlier runs, in the median."""
+        """The median time of the parts of a step in earlier runs, in seconds."""
         names = matchers(job_name=sorted({kind.job_name for kind in kinds}), part=Not(""))
         found: defaultdict[Kind, defaultdict[tuple[str, str], list[float]]]
         found = defaultdict(lambda: defaultdict(list))

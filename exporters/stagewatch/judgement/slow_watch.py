@@ -1,7 +1,7 @@
-"""Looks at the ranks of all jobs of a Prometheus, and says which are slow.
+"""Looks at the ranks of all jobs of a Prometheus, and finds the slow ones.
 
-Of most ranks nothing is asked: Prometheus answers who stands out, or has for ten minutes, and the
-rest is asked of those alone.
+One query returns the ranks that stand out, now or over ten minutes.  All further queries are about
+these few.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from stagewatch.core.errors import SourceError
-from stagewatch.judgement.from_prometheus import Queries
+from stagewatch.judgement.from_prometheus import Queries, matchers_of
 from stagewatch.judgement.slow import (
     DEVIATIONS,
     LASTING_EXCESS,
@@ -45,16 +45,16 @@ from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import matchers
 
 WITNESS_SECONDS = 60.0
-"""How old what stands beside a slow rank may be: it is asked over many series of its job."""
+"""How old the witnesses of slow ranks may be: their queries read many series of a job."""
 TURN_SECONDS = 30.0
-"""From one look at single steps to the next."""
-MOST_TOLD = 200
-"""The most slow ranks whose witnesses are queried; those that cost the most."""
+"""The time between two looks at single steps."""
+MAX_WITNESSED = 200
+"""The most slow ranks whose witnesses are queried: those that cost the most."""
 MEANS_SECONDS = 60.0
-"""From one look at the means of ten minutes to the next: Prometheus reads forty windows of each
+"""The time between two looks at the means of ten minutes: Prometheus reads forty windows of every
 rank for them."""
 _ASKED = 300
-"""Ranks that one query names."""
+"""The most ranks in one query."""
 _PEERS = f"{ROLE}, peers"
 _EXCESS = "rank:rl_own_work_excess:ratio"
 _MEDIAN = "job_role_peers:rl_own_work:median"
@@ -67,18 +67,18 @@ STANDS_OUT = (
     f" avg_over_time(job_role_peers:rl_own_work_excess:mad[{LASTING_SECONDS:.0f}s])))"
     f" * on ({_PEERS}) group_left () {_MEDIAN}"
 )
-"""Who stands out in the latest window, and the share of its time that the job loses by it."""
+"""PromQL: the ranks that stand out in the latest window, with the share of time lost by them."""
 LASTING = (
     f"avg_over_time({_EXCESS}[{LASTING_SECONDS:.0f}s]) > {LASTING_EXCESS:g}"
     f" and on ({RANK}) {_EXCESS}"
 )
-"""Who has had more work than its peers for ten minutes."""
+"""PromQL for the ranks with more work than their peers over ten minutes."""
 MOMENTS = f"sum by ({ROLE}, moment) (rl_step_moments)"
-"""How the single steps of each role vary."""
+"""PromQL for how the single steps of every role vary; see `Moments`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ShownWitness:
     """A witness of a slow rank."""
 
     witness: str
@@ -92,25 +92,25 @@ class SlowRank:
     """How slow a rank is."""
 
     ratio: float
-    """How many times as long as its peers it works."""
+    """Its own work, divided by that of its peers."""
     since: float
     """Unix time."""
     cost: float | None
     """The share of its time that the job loses."""
     seconds_per_step: float | None = None
-    beside: tuple[Beside, ...] = ()
+    witnesses: tuple[ShownWitness, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SlowLook:
-    """What one look at all ranks has shown."""
+    """The result of one look at all ranks."""
 
     ranks: Mapping[Rank, SlowRank] = field(default_factory=dict)
     nodes: Mapping[Node, float] = field(default_factory=dict)
     rotates: Mapping[Role, int] = field(default_factory=dict)
-    """How many ranks take turns in being slow, where no rank is."""
+    """The number of ranks that take turns in being slow, in roles without a slow rank."""
     turns: Mapping[Role, Turn] = field(default_factory=dict)
-    """Those of them in which they do so each step."""
+    """The roles of `rotates` in which another rank is slow in every step."""
 
 
 class SlowWatch:
@@ -120,14 +120,16 @@ class SlowWatch:
         self._api = api
         self._past = Past()
         self._means: dict[Rank, float] = {}
-        """Excess of ten minutes."""
+        """Mean excess over ten minutes, of ranks where it is large."""
         self._turned = 0.0
         self._witnessed = 0.0
-        self._beside: dict[Rank, tuple[Beside, ...]] = {}
+        self._shown_witnesses: dict[Rank, tuple[ShownWitness, ...]] = {}
 
     def look(self, now: float) -> SlowLook:
-        """Who is slow as of a Unix time.  Looks that were missed, or made by another process, are
-        made up for.  Raises `SourceError` where the server does not answer."""
+        """The slow ranks as of a Unix time.
+
+        Missed looks, also those before this process began, are made up for.  Raises `SourceError`
+        if the server does not answer."""
         times = list(_due(self._past.last, now))
         if not self._past.last:
             self._remember(times[0])
@@ -137,7 +139,7 @@ class SlowWatch:
         return replace(found, ranks=self._with_witnesses(found.ranks, now))
 
     def _remember(self, at: float) -> None:
-        """Since when ranks have been slow, by the series of an earlier judge."""
+        """Read since when ranks have been slow, from the series of an earlier judge."""
         for one in self._api.query(f"min by ({RANK}) (last_over_time({_SINCE}[5m]))", at):
             self._past.since[_rank(one)] = one.value, at
 
@@ -173,8 +175,8 @@ class SlowWatch:
     def _suspects(
         self, ranks: Collection[Rank], means: Mapping[Rank, float], at: float
     ) -> tuple[dict[Rank, Suspect], dict[Rank, str]]:
-        """The series that decide whether these ranks are slow, for those that have a window now;
-        and the group that each is compared with."""
+        """The series that decide whether these ranks are slow, for ranks with a window now, and the
+        group of peers of each."""
         some = {*ranks, *means}
         if not some:
             return {}, {}
@@ -201,8 +203,8 @@ class SlowWatch:
                 excess_lasting=means.get(rank),
                 deviation=deviation.get(rank, 0.0),
                 windows=windows.get(rank, 0.0),
-                role_steps=steps.get(rank.of),
-                role_steps_lasting=lasting_steps.get(rank.of),
+                role_steps=steps.get(rank.role_key),
+                role_steps_lasting=lasting_steps.get(rank.role_key),
             )
             for rank in some & peers.keys()
         }
@@ -216,7 +218,8 @@ class SlowWatch:
     def _single_steps(
         self, ranks: Collection[Rank], peers: Mapping[Rank, str], at: float
     ) -> dict[Rank, Steps]:
-        """The latest steps of ranks that number them, beside those of their peers."""
+        """The latest steps of these ranks with the medians of their peers, if steps have
+        numbers."""
         if not ranks:
             return {}
         jobs = _jobs(ranks)
@@ -230,7 +233,7 @@ class SlowWatch:
                 self._by_rank(one(selector), at) for one in (step_count, step_mean, step_variance)
             )
             for rank in count.keys() & own.keys() & varies.keys() & set(ranks):
-                group = rank.of, peers[rank]
+                group = rank.role_key, peers[rank]
                 found[rank] = Steps(
                     *(count[rank], own[rank], varies[rank]),
                     *(mean.get(group, 0.0), variance.get(group, 0.0)),
@@ -240,7 +243,7 @@ class SlowWatch:
     def _slow(
         self, slow: Mapping[Rank, float], peers: Mapping[Rank, str], at: float
     ) -> dict[Rank, SlowRank]:
-        """With what they cost."""
+        """The slow ranks with what they cost, by their excess."""
         if not slow:
             return {}
         medians: dict[tuple[Role, str], float] = {}
@@ -253,14 +256,16 @@ class SlowWatch:
             pace |= self._by_role(steps, at)
         found = {}
         for rank, excess in slow.items():
-            median = medians.get((rank.of, peers[rank]))
+            median = medians.get((rank.role_key, peers[rank]))
             cost = None if median is None else excess * median
-            per_step = None if cost is None or rank.of not in pace else cost / pace[rank.of]
+            per_step = (
+                None if cost is None or rank.role_key not in pace else cost / pace[rank.role_key]
+            )
             found[rank] = SlowRank(1 + excess, self._past.since[rank][0], cost, per_step)
         return found
 
     def _nodes(self, slow: Mapping[Rank, float], at: float) -> dict[Node, float]:
-        """Nodes all of whose ranks are slow."""
+        """The nodes whose ranks are all slow, with their mean ratio."""
         many: dict[Node, list[Rank]] = {}
         for rank in slow:
             many.setdefault(node_of(rank), []).append(rank)
@@ -278,7 +283,7 @@ class SlowWatch:
     # ---- Who takes turns ------------------------------------------------------------------------
 
     def _rotating(self, at: float) -> dict[Role, int]:
-        """Roles in which different ranks stand out in turn."""
+        """The roles in which different ranks stand out in turn, with the number of these ranks."""
         loud = self._past.slow_roles()
         some = {
             role: standings
@@ -287,7 +292,7 @@ class SlowWatch:
         }
         if not some:
             return {}
-        selector = matchers(**_of_jobs({(role.cluster, role.job_id) for role in some}))
+        selector = matchers_of({(role.cluster, role.job_id) for role in some})
         steps = self._by_role(f"{_STEPS}{{{selector}}}", at)
         return {
             role: ranks
@@ -296,7 +301,7 @@ class SlowWatch:
         }
 
     def _turns(self, at: float) -> dict[Role, Turn]:
-        """Roles in which another rank is slow in every step."""
+        """The roles in which another rank is slow in every step."""
         found: defaultdict[Role, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         for one in self._api.query(MOMENTS, at):
             found[role_of(one.labels)][one.labels.get("moment", "")] = one.value
@@ -308,18 +313,23 @@ class SlowWatch:
             )
         }
 
-    # ---- What stands beside it ------------------------------------------------------------------
+    # ---- What may explain it --------------------------------------------------------------------
 
     def _with_witnesses(self, slow: Mapping[Rank, SlowRank], now: float) -> dict[Rank, SlowRank]:
         old = now - self._witnessed > WITNESS_SECONDS - WINDOW_SECONDS / 2
-        if slow and (old or not slow.keys() <= self._beside.keys()):
-            dear = sorted(slow, key=lambda rank: (-(slow[rank].cost or 0.0), rank))[:MOST_TOLD]
-            self._beside = dict.fromkeys(slow, ()) | self._witnesses(dear, now)
+        if slow and (old or not slow.keys() <= self._shown_witnesses.keys()):
+            dear = sorted(slow, key=lambda rank: (-(slow[rank].cost or 0.0), rank))[:MAX_WITNESSED]
+            self._shown_witnesses = dict.fromkeys(slow, ()) | self._witnesses(dear, now)
             self._witnessed = now
-        return {rank: replace(one, beside=self._beside.get(rank, ())) for rank, one in slow.items()}
+        return {
+            rank: replace(one, witnesses=self._shown_witnesses.get(rank, ()))
+            for rank, one in slow.items()
+        }
 
-    def _witnesses(self, ranks: Collection[Rank], at: float) -> dict[Rank, tuple[Beside, ...]]:
-        found: dict[Rank, tuple[Beside, ...]] = {}
+    def _witnesses(
+        self, ranks: Collection[Rank], at: float
+    ) -> dict[Rank, tuple[ShownWitness, ...]]:
+        found: dict[Rank, tuple[ShownWitness, ...]] = {}
         (selector,) = _selectors(ranks)
         for witness in WITNESSES:
             asked = witness.expression.replace("RANKS", selector).replace("JOBS", _jobs(ranks))
@@ -332,7 +342,7 @@ class SlowWatch:
                 lacks = witness.beside and witness.beside not in {each.witness for each in before}
                 if rank in ranks and witness.tells(one.value) and not lacks:
                     words = witness.sentence(reason)
-                    found[rank] = (*before, Beside(witness.name, reason, words, one.value))
+                    found[rank] = (*before, ShownWitness(witness.name, reason, words, one.value))
         return found
 
     # ---- Answers by key -------------------------------------------------------------------------
@@ -356,20 +366,20 @@ class SlowWatch:
 
 
 def step_count(selector: str) -> str:
-    """Steps of the latest three minutes, by rank.  Of a younger record all of them count, as its
-    sums begin at 0."""
+    """PromQL for the number of steps in the latest three minutes, by rank.  For a younger record it
+    is all steps, as its sums begin at 0."""
     latest = _latest("rl_rank_steps_total", selector)
     return f"(({_EXCESS}{{{selector}}} ^ 0) * on ({RANK}) group_left () {latest} > 0)"
 
 
 def step_mean(selector: str) -> str:
-    """Own work in one of them, in seconds."""
+    """PromQL for the mean own work of these steps, in seconds."""
     latest = _latest("rl_rank_step_work_seconds_total", selector)
     return f"((1 / {step_count(selector)}) * on ({RANK}) group_left () {latest})"
 
 
 def step_variance(selector: str) -> str:
-    """How that varies."""
+    """PromQL for the variance of the own work of these steps, in squared seconds."""
     latest = _latest("rl_rank_step_work_squared_seconds_total", selector)
     squared = f"((1 / {step_count(selector)}) * on ({RANK}) group_left () {latest})"
     return f"({squared} - {step_mean(selector)} ^ 2)"
@@ -381,7 +391,7 @@ def _latest(counter: str, selector: str) -> str:
 
 
 def _due(last: float, now: float) -> Iterator[float]:
-    """When it should have been looked since the last time, up to now."""
+    """The times at which a look was due since the last one, up to now."""
     missed = (min(LASTING_SECONDS, now - last) - WINDOW_SECONDS / 2) // WINDOW_SECONDS
     for back in range(max(0, int(missed)), -1, -1):
         yield now - back * WINDOW_SECONDS
@@ -399,18 +409,13 @@ def _first(*values: float | None) -> float | None:
     return next((value for value in values if value is not None), None)
 
 
-def _of_jobs(keys: Collection[tuple[str, str]]) -> dict[str, list[str]]:
-    clusters, jobs = ({key[at] for key in keys} for at in (0, 1))
-    return {"cluster": sorted(clusters), "job_id": sorted(jobs)}
-
-
 def _jobs(ranks: Iterable[Rank]) -> str:
-    """Matchers of their jobs; the caller drops what they match beyond that."""
-    return matchers(**_of_jobs({(rank.cluster, rank.job_id) for rank in ranks}))
+    """Label matchers for the jobs of these ranks; the caller drops what they match beyond."""
+    return matchers_of({(rank.cluster, rank.job_id) for rank in ranks})
 
 
 def _selectors(ranks: Collection[Rank]) -> Iterator[str]:
-    """Matchers of these ranks and few others, of so many at a time."""
+    """Label matchers for these ranks and few others, for a limited number of ranks at a time."""
     numbered = sorted(ranks)
     for begin in range(0, len(numbered), _ASKED):
         some = numbered[begin : begin + _ASKED]

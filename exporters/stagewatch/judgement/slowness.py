@@ -18,7 +18,7 @@ RANK = Rank._fields
 RATIO = Metric(
     "rl_rank_slow_ratio",
     "gauge",
-    "How many times as long as its peers a rank works that holds them up in every step.",
+    "How many times as long as its peers a slow rank works; it holds them up in every step.",
     RANK,
 )
 SINCE = Metric(
@@ -27,13 +27,13 @@ SINCE = Metric(
 COST = Metric(
     "rl_rank_slow_cost_ratio",
     "gauge",
-    "The share of its time that the job loses by a slow rank.",
+    "Share of the job's time that a slow rank costs.",
     RANK,
 )
 PER_STEP = Metric(
     "rl_rank_slow_cost_seconds_per_step",
     "gauge",
-    "Seconds of each step that the job loses by a slow rank.",
+    "Seconds that a slow rank costs the job in every step.",
     RANK,
 )
 WITNESS = Metric(
@@ -84,14 +84,14 @@ LOST = Metric(
 CAUSE = Metric(
     "rl_job_slow_cause_share",
     "gauge",
-    "The share of the lost time that went to a part of the step, where that is most of it; `words` "
-    "is the sentence for it.",
+    "Share of the lost time that went to one part of the step, if it is more than half; `words` is "
+    "the sentence about it.",
     (*JOB, "stage", "cause", "beside", "words"),
 )
 
 
 class SlowCollector(Collector):
-    """Compares the ranks of all jobs with each other, and jobs with what they were."""
+    """Compares the ranks of all jobs with their peers, and jobs with their own past."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class SlowCollector(Collector):
 
 
 def samples(ranks: SlowLook, jobs: JobsLook) -> Samples:
-    """What two looks have shown as series."""
+    """The results of two looks as samples."""
     out = Samples()
     for rank, one in ranks.ranks.items():
         _rank(out, rank, one)
@@ -140,8 +140,8 @@ def _rank(out: Samples, rank: Rank, one: SlowRank) -> None:
     out.add(SINCE, one.since, *rank)
     out.add(COST, one.cost, *rank)
     out.add(PER_STEP, one.seconds_per_step, *rank)
-    for beside in one.beside:
-        out.add(WITNESS, beside.value, *rank, beside.witness, beside.reason, beside.words)
+    for witness in one.witnesses:
+        out.add(WITNESS, witness.value, *rank, witness.witness, witness.reason, witness.words)
 
 
 def _build(options: NoOptions, context: JudgeContext) -> SlowCollector:

@@ -24,7 +24,7 @@ def name(text: str) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """`0-6, 8`, at most so many of them."""
+    """`0-6, 8`: the first `_RANGES` ranges of these numbers."""
     return words.ranges(numbers, _RANGES, between=", ")
 
 
@@ -66,23 +66,23 @@ def inside(rank: RankFacts) -> str:
     )
 
 
-def said(wait: Wait, *, roles: bool) -> str:
+def wait_sentence(wait: Wait, *, roles: bool) -> str:
     """A wait as a sentence.  `roles`: the job has several, so that ranks need their role."""
-    tell = _SAID[Kind.UNSEEN.value] if wait.beyond and wait.kind != CALL else _SAID[wait.kind]
+    tell = _SAID[Kind.UNSEEN.value] if wait.outsider and wait.kind != CALL else _SAID[wait.kind]
     return tell(wait, whom(wait.waiters, roles=roles), whom(wait.targets, roles=roles))
 
 
 def label(wait: Wait) -> tuple[str, str]:
     """What they wait in, and what is the matter with it: two short lines."""
     if wait.kind == MAYBE:
-        return "may wait", "nothing shows for what"
+        return "may wait", "no evidence why"
     if wait.kind == CALL:
         longest = max(rank.call[1] for rank in wait.waiters if rank.call)
         return f"call of {name(wait.op)}", f"for up to {duration(longest)}"
     message = wait.group == POINT_TO_POINT
     first = name(wait.op) if message else what(wait.op, wait.sequence, wait.group)
     if not wait.targets:
-        return first, wait.beyond or _LABELS[wait.kind]
+        return first, wait.outsider or _LABELS[wait.kind]
     count = len(wait.targets)
     them = f"rank {wait.targets[0].rank}" if count == 1 else f"{count} ranks"
     return first, _LABELS[wait.kind].format(them=them, do="does" if count == 1 else "do")
@@ -181,9 +181,9 @@ _RECEIVES = ("receives from", "receive from")
 def _unseen(wait: Wait, who: str, _: str) -> str:
     if wait.group == POINT_TO_POINT:
         verbs = ("sends to", "send to") if "send" in wait.op else _RECEIVES
-        return f"{who} {_plural(wait.waiters, *verbs)} {wait.beyond}"
+        return f"{who} {_plural(wait.waiters, *verbs)} {wait.outsider}"
     where = what(wait.op, wait.sequence, wait.group)
-    return f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {wait.beyond}"
+    return f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {wait.outsider}"
 
 
 def _kernel(wait: Wait, who: str, them: str) -> str:
@@ -253,7 +253,7 @@ def _call(wait: Wait, who: str, _: str) -> str:
 
 def _maybe(wait: Wait, who: str, them: str) -> str:
     stand = _plural(wait.waiters, "stands", "stand")
-    return f"{who} {stand} still and may wait for {them}; nothing shows for what"
+    return f"{who} {stand} still and may wait for {them}; no evidence shows why"
 
 
 _SAID: dict[str, Callable[[Wait, str, str], str]] = {

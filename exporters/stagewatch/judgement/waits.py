@@ -1,7 +1,7 @@
-"""Who waits for whom in a whole job, as its verdicts saw it: for people, who look before they read.
+"""The waits of a whole job, by the verdicts on its roles; for pictures and lists.
 
-Each role has edges of its own; here those of several roles that share a group become one, members
-that do not live get a face, and what nobody sees but the judge assumes is told as such.
+Every role has edges of its own.  Here, equal edges of several roles become one wait, ranks that do
+not live become targets, and waits that only the judge assumes are marked as such.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stagewatch.record import POINT_TO_POINT
 CALL = "call"
 """The waiters are inside a call of a tool, an environment or a reward function."""
 MAYBE = "maybe"
-"""Nobody sees what they wait for: the targets explain it."""
+"""The waiters stand still without a visible wait; the judge assumes the targets."""
 GONE = "gone"
 """The targets have died, or left."""
 
@@ -34,50 +34,50 @@ def key(rank: RankFacts) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Some ranks that wait for others."""
+    """Ranks that wait for others."""
 
     waiters: tuple[RankFacts, ...]
     targets: tuple[RankFacts, ...]
     kind: str
-    """A `Kind` but for `UNSEEN` with targets, or `CALL`, `MAYBE`, `GONE`."""
+    """The value of a `Kind`, or `CALL`, `MAYBE` or `GONE`."""
     group: str = ""
     op: str = ""
     sequence: int | None = None
-    beyond: str = ""
-    """Whom or what else they wait for, in words; empty if for nothing else."""
+    outsider: str = ""
+    """What they wait for that is no live rank, in words; else empty."""
     lacks: str = ""
-    """As an edge has it."""
+    """See `Edge.lacks`."""
     over: str = ""
-    """The network device that brings nothing."""
+    """The network device that does not deliver it."""
     witness: str = ""
-    """The library that shows it, or the contrary, as an edge has it."""
+    """See `Edge.witness`."""
 
     @property
     def seen(self) -> bool:
-        """Whether something shows that they wait, and for whom."""
+        """Whether the wait is shown, and not only assumed."""
         return self.kind != MAYBE
 
     @property
-    def nobody(self) -> bool:
-        """Whether they wait for no rank and nothing else that is known."""
-        return not (self.targets or self.beyond)
+    def waits_for_nobody(self) -> bool:
+        """Whether no target of the wait is known."""
+        return not (self.targets or self.outsider)
 
 
 def waits_of(verdicts: Sequence[Verdict]) -> list[Wait]:
-    """The waits of one job, given the verdicts on all of its roles at one moment."""
+    """The waits of one job, by the verdicts on all of its roles at one moment."""
     seen = [
         wait
         for verdict in verdicts
         for edge in verdict.case.edges
-        if (wait := _met(verdict, edge, verdicts)) is not None
+        if (wait := _wait_of_edge(verdict, edge, verdicts)) is not None
     ]
     found = _merged([*seen, *_calls(verdicts, seen)])
     return found + _assumed(verdicts, found)
 
 
-def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | None:
-    """An edge of a role, with those that it leads to outside of the living of this role; `None`
-    where nobody is waited for: all members have come, of other roles, too."""
+def _wait_of_edge(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | None:
+    """An edge of a role as a wait, with targets of other roles and absent ones; `None` if all
+    members of the group, in all roles, have come."""
     live = verdict.case.live
     wait = Wait(
         tuple(live[place] for place in sorted(edge.waiters)),
@@ -93,7 +93,7 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
     if edge.group == POINT_TO_POINT:
         return _message(wait, verdict)
     if edge.kind is Kind.KERNEL:
-        return _beyond(wait, edge.outside, verdicts) if edge.outside else wait
+        return _wait_for_outsider(wait, edge.outside, verdicts) if edge.outside else wait
     if edge.kind is not Kind.UNSEEN:
         return wait
     others = [one for one in verdicts if one is not verdict and edge.group not in OF_A_ROLE]
@@ -111,40 +111,40 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
     size = max((rank.group_sizes.get(edge.group, 0) for rank in live), default=0)
     if others and 0 < size <= here:
         return None
-    return replace(wait, beyond=_unseen(max(size - here, 0), verdict, edge.group))
+    return replace(wait, outsider=_unseen_members(max(size - here, 0), verdict, edge.group))
 
 
-def _beyond(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
-    """A wait for somebody or something outside of the role, as the kernel shows it."""
+def _wait_for_outsider(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
+    """The wait with its target outside of the role, as the kernel shows it."""
     other = tuple(
         one
         for verdict in verdicts
         for one in verdict.case.live
         if (one.role, one.rank) == (seen.role, seen.rank)
     )
-    return replace(wait, targets=other, beyond="" if other else seen.beyond)
+    return replace(wait, targets=other, outsider="" if other else seen.outsider)
 
 
 def _is_late(rank: RankFacts, edge: Edge) -> bool:
-    """Whether the rank of another role has not come to what the waiters are inside of."""
+    """Whether a rank of another role has not entered the collective that the waiters are in."""
     behind = edge.sequence is not None and rank.collectives[edge.group] < edge.sequence
     return behind or edge.group not in rank.inside
 
 
 def _absent(verdict: Verdict) -> tuple[RankFacts, ...]:
-    """Who of the role does not live any more: those at fault, or else all."""
+    """The ranks of the role that do not live any more: the charged ones, else all."""
     absent = (*verdict.case.gone, *verdict.case.left)
     charged = {key(rank) for rank in verdict.culprits}
     return tuple(rank for rank in absent if key(rank) in charged) or absent
 
 
 def _charged_absent(verdicts: Iterable[Verdict]) -> tuple[RankFacts, ...]:
-    """Who is at fault for having died or left, of any role."""
+    """The charged ranks of any role that have died or left."""
     charged = (rank for verdict in verdicts for rank in verdict.culprits)
     return tuple(rank for rank in charged if rank.wait_class is WaitClass.GONE)
 
 
-def _unseen(count: int, verdict: Verdict, group: str) -> str:
+def _unseen_members(count: int, verdict: Verdict, group: str) -> str:
     numbers, absent = verdict.case.absent_numbers(8) if group in OF_A_ROLE else ([], 0)
     which = ", ".join(map(str, numbers)) + (", ..." if absent > 8 else "")
     if count == 0:
@@ -154,7 +154,7 @@ def _unseen(count: int, verdict: Verdict, group: str) -> str:
 
 
 def _message(wait: Wait, verdict: Verdict) -> Wait:
-    """A send or a receive."""
+    """The wait of a send or a receive, with its absent peer."""
     if wait.kind == Kind.TOGETHER.value:
         return replace(wait, op="message")  # of a send and its receive one op is as good
     if wait.targets:
@@ -162,18 +162,18 @@ def _message(wait: Wait, verdict: Verdict) -> Wait:
     (rank,) = wait.waiters
     peer = rank.inside[POINT_TO_POINT].peer
     if peer == rank.rank:
-        return replace(wait, beyond="a rank of another role")
+        return replace(wait, outsider="a rank of another role")
     absent = tuple(one for one in _absent(verdict) if one.rank == peer)
     if absent:
         return replace(wait, targets=absent, kind=GONE)
-    return replace(wait, beyond=f"rank {peer}, which is not in sight")
+    return replace(wait, outsider=f"rank {peer}, which is not in sight")
 
 
 def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
-    """Ranks that are overdue inside calls, and in nothing that the edges show."""
+    """The waits of overdue ranks inside calls of tools, if no edge shows another wait of theirs."""
     told = {key(rank) for wait in seen for rank in wait.waiters}
     return [
-        Wait((rank,), (), CALL, op=rank.call[0], beyond=rank.call[0])
+        Wait((rank,), (), CALL, op=rank.call[0], outsider=rank.call[0])
         for verdict in verdicts
         for rank in verdict.case.live
         if rank.call and rank.overdue and key(rank) not in told
@@ -181,12 +181,12 @@ def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
 
 
 def _merged(waits: Iterable[Wait]) -> list[Wait]:
-    """Those that differ in who waits alone are one."""
+    """The waits, merged where they differ only in their waiters."""
     by_target: dict[tuple[object, ...], list[Wait]] = {}
     for wait in waits:
         apart = wait.waiters[0].role if wait.group in OF_A_ROLE else ""
         targets = frozenset(map(key, wait.targets))
-        told = wait.beyond, wait.over, wait.witness
+        told = wait.outsider, wait.over, wait.witness
         what = (wait.kind, wait.group, wait.op, wait.sequence, told, targets, apart)
         by_target.setdefault(what, []).append(wait)
     return [
@@ -196,8 +196,8 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
 
 
 def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
-    """Assumed waits: ranks that stand still although nothing shows that they wait."""
-    waiting = {key(rank) for wait in seen if not wait.nobody for rank in wait.waiters}
+    """Assumed waits of ranks that stand still without a visible wait."""
+    waiting = {key(rank) for wait in seen if not wait.waits_for_nobody for rank in wait.waiters}
     awaited = {key(rank) for wait in seen for rank in wait.targets}
     charged = [rank for verdict in verdicts for rank in verdict.culprits]
     told = waiting | {key(rank) for rank in charged}
@@ -217,8 +217,8 @@ def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
 def _of_other_roles(
     verdict: Verdict, verdicts: Sequence[Verdict], charged: Sequence[RankFacts], waiting: set[Key]
 ) -> tuple[RankFacts, ...]:
-    """Whom a role may wait for that has nobody at fault: who of another role is, or has just left,
-    or else stands still and is not seen to wait."""
+    """The ranks that a role without a charge may wait for: charged ranks of other roles, ranks that
+    just left, else ranks of other roles that stand still without a visible wait."""
     excuse = verdict.excuse
     if excuse and excuse.kind == "other_role" and excuse.rank:
         return (excuse.rank,)

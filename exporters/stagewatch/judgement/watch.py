@@ -15,8 +15,8 @@ from stagewatch.judgement.from_prometheus import (
     Asker,
     JobKey,
     Queries,
-    chosen,
     job_key,
+    matchers_of,
     rank_key,
     shown_of,
 )
@@ -33,11 +33,11 @@ from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import matchers
 
 SUMS_SECONDS = 15.0
-"""How old the sums of what stages have shown may be; rules write them each 30 s or minute."""
+"""How old the sums over gaps may be; the rules record them every 30 s or every minute."""
 KEPT_MOMENTS = 8
-"""Moments of a job that are kept for its case."""
+"""The number of latest moments of a job that its case holds."""
 _STEPS = ((REMEMBERED_SECONDS, 60.0, 15.0), (60.0, 0.0, 5.0))
-"""What a judge that has just been started goes through: from, to, and how far apart."""
+"""The past that a judge goes through at its start: seconds ago from, to, and between looks."""
 
 Role = tuple[JobKey, str]
 
@@ -50,31 +50,31 @@ class Judged:
     moments: deque[Moment]
     proposals: tuple[Proposal, ...] = ()
     case: Path | None = None
-    """The file that it is kept in."""
+    """The file with its case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at all jobs has shown."""
+    """The result of one look at all jobs."""
 
     time: float
     jobs: Mapping[JobKey, Judged]
     budgets: Mapping[tuple[Role, str], float]
-    """Seconds by role and stage, of stages whose length a job has shown."""
+    """Budgets in seconds by role and stage, of stages whose length the job has shown."""
     blind: frozenset[str] = frozenset()
-    """What could not be seen: `rules` or `targets`."""
+    """What was missing: `rules` (their sums) or `targets` (agents no longer scraped)."""
 
 
 @dataclass(slots=True)
 class _Sums:
-    """What the roles of all jobs have shown of their stages."""
+    """The gaps between marks of all roles of all jobs, by stage."""
 
     time: float = 0.0
     live: dict[Role, int] = field(default_factory=dict)
     shown: dict[Role, dict[str, Shown]] = field(default_factory=dict)
 
     def budget(self, role: Role, stage: str, limits: Limits, *, still: bool = True) -> float:
-        """The least that a rank of the role may have there."""
+        """The budget of a rank of the role in a stage, in seconds."""
         live = self.live.get(role, 1)
         return budget_seconds(
             self.shown.get(role, {}), stage, still=still, ranks=live, limits=limits
@@ -94,17 +94,20 @@ class Watch:
         self._sums = _Sums()
         self._begun = False
         self._watched = False
-        """Whether there was a look before."""
+        """Whether there was an earlier look."""
 
     def look(self, now: float) -> Look:
-        """Judge what is in trouble as of a Unix time; the first look goes through the last quarter
-        of an hour of those jobs.  Raises `SourceError` where the server does not answer."""
+        """Judge the jobs in trouble as of a Unix time.
+
+        The first look also goes through the last quarter of an hour of these jobs.  Raises
+        `SourceError` if the server does not answer."""
         if not self._begun:
             self._begin(now)
         return self._look(now)
 
     def _begin(self, now: float) -> None:
-        """Go through what was before; a job that is in no trouble now has left nothing to know."""
+        """Go through the past of the jobs that are in trouble now; the past of others does not
+        matter."""
         self._courses, self._kept, self._watched = {}, {}, False
         self._sums = self._read_sums(now)
         if troubled := self._troubled(now):
@@ -113,7 +116,7 @@ class Watch:
         self._watched = self._begun = True
 
     def _look(self, at: float, among: Collection[JobKey] = ()) -> Look:
-        """Judge what is in trouble, of these jobs or of all."""
+        """Judge the jobs in trouble; if `among` has jobs, only those of them."""
         if not 0 <= at - self._sums.time < SUMS_SECONDS:
             self._sums = self._read_sums(at)
         lacking = not self._sums.live
@@ -161,10 +164,11 @@ class Watch:
         return bool(self._api.query("count(rl_rank_up)", at))
 
     def _troubled(self, at: float, among: Collection[JobKey] = ()) -> list[JobKey]:
-        """The jobs with a rank that is overdue, dead, stopped, held, or has announced a pause, and
-        those without marks that stand still, and lack ranks or keep no records. The judge asks
-        nothing more about other jobs."""
-        of = chosen(among) if among else ""
+        """The jobs in trouble; the judge asks nothing more about other jobs.
+
+        They have a rank that is overdue, dead, stopped, held by a debugger, or in an announced
+        pause; or they stand still without marks, and lack ranks or keep no records."""
+        of = matchers_of(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
             f"count by (cluster, job_id) (rl_rank_gone{{{of}}}){lives} or count by (cluster,"
@@ -189,8 +193,8 @@ class Watch:
         return sorted(found.intersection(among) if among else found)
 
     def _silent_from_the_start(self, of: str, at: float) -> set[JobKey]:
-        """Jobs without any mark, all of whose ranks stand still, fewer than their world has, or for
-        long and without a record."""
+        """Jobs without any mark whose ranks all stand still: fewer ranks than their world has, or
+        ranks without a record that have long stood still."""
         still, job = f"{STILL}{{{of}}}", "by (cluster, job_id)"
         bare = self._api.query(
             f"count {job} ({still}) > 1 unless on (cluster, job_id) {UP}{{{of}}}"
@@ -206,7 +210,7 @@ class Watch:
         if not standing:
             return long
         here = {job_key(one.labels): one.value for one in standing}
-        worlds = f"group by (cluster, job_id, world_size) (rl_rank_info{{{chosen(here)}}})"
+        worlds = f"group by (cluster, job_id, world_size) (rl_rank_info{{{matchers_of(here)}}})"
         sizes = [
             (job_key(one.labels), one.labels.get("world_size", ""))
             for one in self._api.query(worlds, at)
@@ -215,19 +219,19 @@ class Watch:
         return long | lacks
 
     def _least_budget(self, role: Role) -> float:
-        """Of any stage that the role has been in."""
+        """The smallest budget of the role in any stage, in seconds."""
         stages = self._sums.shown.get(role, {})
         known = [self._sums.budget(role, stage, self._limits) for stage in stages]
         return min((*known, self._limits.untaught_seconds, self._limits.still_seconds))
 
     def _overdue(self, keys: set[JobKey], at: float) -> set[JobKey]:
-        """Those of these jobs that have a rank beyond the budget of its stage."""
+        """The jobs among `keys` with a rank that has exceeded the budget of its stage."""
         if not keys:
             return set()
         names = matchers(__name__=("rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds"))
         stages: dict[tuple[JobKey, tuple[str, str, str]], str] = {}
         ages = []
-        for one in self._api.query(f"{{{names}, {chosen(keys)}}}", at):
+        for one in self._api.query(f"{{{names}, {matchers_of(keys)}}}", at):
             place = job_key(one.labels), rank_key(one.labels)
             if one.labels["__name__"] == "rl_rank_stage_open_seconds":
                 stages[place] = one.labels.get("stage", "idle")
@@ -247,7 +251,7 @@ def _role(one: Series) -> Role:
 
 
 def _before(now: float) -> Iterator[float]:
-    """The times that a judge goes through when it starts."""
+    """The times of the past that a judge goes through when it starts."""
     for begin, end, step in _STEPS:
         at = now - begin
         while at < now - end:

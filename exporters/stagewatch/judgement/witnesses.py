@@ -1,7 +1,6 @@
-"""What may explain why a rank is slow: what is asked of slow ranks, from when on it is worth
-telling, and in which words.
+"""Witnesses: what may explain why a rank is slow, with its query, its threshold and its words.
 
-None of these accuses anybody (docs/slow-ranks.md).
+No witness accuses anybody (docs/slow-ranks.md).
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ _NUMBER = re.compile(r"%(?:s|(\.[0-9]f))")
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """One of them."""
+    """A measurement that may explain why a rank is slow."""
 
     name: str
     expression: str
-    """What Prometheus is asked, of two minutes.  RANKS stands for matchers of the slow ranks, JOBS
-    for those of their jobs."""
+    """PromQL over two minutes.  RANKS stands for label matchers of the slow ranks, JOBS for those
+    of their jobs."""
     compare: Callable[[float, float], bool]
     threshold: float
     words: str
-    """A sentence with `%s` for a share or `%.0f` for another number, as `printf` has it in Python
-    and in templates of alerts alike; REASON stands for the label of that name."""
+    """A sentence with `%s` for a share or `%.0f` for another number, as `printf` of Python and of
+    alert templates has it; REASON stands for the label of that name."""
     beside: str = ""
-    """The witness without which it is not shown."""
+    """Another witness; this one is shown only with it."""
 
     def tells(self, value: float) -> bool:
-        """Whether a value is worth telling."""
+        """Whether a value exceeds the threshold, so that it is shown."""
         return self.compare(value, self.threshold)
 
     def sentence(self, reason: str = "") -> str:
-        """Its words but for the number."""
+        """Its words with the reason, and still without the number."""
         return self.words.replace("REASON", reason.replace("_", " "))
 
 
-def said(words: str, value: float) -> str:
-    """The sentence with its number, as the alert has it."""
+def with_value(words: str, value: float) -> str:
+    """The sentence of a witness with its number, as the alert has it."""
     share = f"{100 * float(f'{value:.2g}'):.4g}%"
     return _NUMBER.sub(lambda form: f"{value:{form[1]}}" if form[1] else share, words, count=1)
 
@@ -53,7 +52,7 @@ def _own(counter: str) -> str:
 
 
 def _at(of: str, node: str) -> str:
-    """What the nodes of ranks have."""
+    """PromQL that gives ranks the value of their node."""
     return f"(rank:rl_own_work:ratio{{{of}}} ^ 0) * on (cluster, node) group_left () ({node})"
 
 
@@ -62,7 +61,7 @@ def _nodes(node: str) -> str:
 
 
 def _gpus(of: str, gpu: str, label: str = "") -> str:
-    """What the GPUs of ranks have: of several of a rank each."""
+    """PromQL that gives ranks the values of their GPUs, one series for each GPU."""
     where = f'max by ({RANK}, uuid) (rl_rank_info{{{of}, uuid!=""}})'
     return f"{where} * on ({_GPU}) group_left ({label}) ({gpu})"
 
@@ -72,7 +71,7 @@ def _gpu(gpu: str, worst: str = "max") -> str:
 
 
 def _beside(how: str, gpu: str, worst: str = "max") -> str:
-    """What the GPUs of slow ranks have, beside the median of their job's."""
+    """PromQL that compares the GPUs of slow ranks with the median of their job's GPUs."""
     median = f"quantile by ({ROLE}) (0.5, {_gpus('JOBS', gpu)})"
     return f"{worst} by ({RANK}) (({_gpus('RANKS', gpu)}) {how} on ({ROLE}) group_left () {median})"
 
@@ -90,7 +89,7 @@ def _errors(counter: str, labels: str = "") -> str:
 
 
 def _waiting(of: str) -> str:
-    """A rank that has never waited for data proves nothing."""
+    """PromQL for the share of time spent in waits for data; 0 for ranks that never had one."""
     waited = f"sum by ({RANK}) (rate(rl_rank_data_wait_seconds_total{{{of}}}[2m]))"
     return f"({waited} or on ({RANK}) 0 * rank:rl_own_work:ratio{{{of}}})"
 
@@ -140,7 +139,7 @@ WITNESSES = (
     ),
     Witness(
         "data_wait",
-        # Beside its peers, as all ranks of a job that starves for data wait for it.
+        # Compared with its peers, since all ranks of a job that starves for data wait for it.
         f"{_waiting('RANKS')} - on ({ROLE}) group_left ()"
         f" quantile by ({ROLE}) (0.5, {_waiting('JOBS')})",
         *(_ABOVE, 0.02),
@@ -171,7 +170,7 @@ WITNESSES = (
         *(_FROM, 8),
         "Its GPU is %.0f °C hotter than those of its peers.",
     ),
-    # Errors that a repeat or a code mends: they cost time, and nothing else.
+    # Errors that are corrected or repeated: they only cost time.
     Witness(
         "gpu_memory_errors",
         _errors("gpu_ecc_errors_total", 'kind="corrected", scope="volatile"'),
@@ -221,7 +220,7 @@ WITNESSES = (
         *(_ABOVE, 0.02),
         "Its GPU is slowed down %s of the time (REASON).",
     ),
-    # Nobody is in a collective for a shorter time than who comes last to it.
+    # The rank that comes last to a collective is in it for the shortest time.
     Witness(
         "nccl_last",
         f"max by ({RANK}) (rate(rl_rank_nccl_last_total{{RANKS}}[2m])"
@@ -281,4 +280,4 @@ WITNESSES = (
     Witness("swapped", _SWAPPED, *(_ABOVE, 0.02), "%s of its memory is swapped out."),
     Witness("tcp_repeats", _REPEATS, *(_ABOVE, 0.01), "%s of its TCP segments are sent again."),
 )
-"""In the order of the alert."""
+"""All witnesses, in the order of the alert."""

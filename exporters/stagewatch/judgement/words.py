@@ -78,7 +78,8 @@ def numbers(ranks: Sequence[RankFacts]) -> str:
 
 
 def places(ranks: Sequence[RankFacts]) -> str:
-    """Who is where in the user's own code, the rarest place first; empty where nobody looked."""
+    """The ranks by their place in the user's own code, the rarest place first; empty if no stack is
+    known."""
     by_frame: dict[str, list[RankFacts]] = {}
     for rank in ranks:
         if rank.stack.frame:
@@ -96,7 +97,7 @@ def sleeps_in(channel: str) -> str:
 
 
 def groups(ranks: Sequence[RankFacts]) -> str:
-    """Who is inside which collective."""
+    """The ranks by the collective that they are inside."""
     inside: dict[str, list[RankFacts]] = {}
     for rank in ranks:
         for group, call in rank.inside.items():
@@ -240,7 +241,7 @@ NOBODY = {
     "process_gone": "all its ranks ended without closing their records",
     "raised": "its ranks raised an exception",
 }
-"""What is known where nobody is named."""
+"""Why nobody is named."""
 EXCUSES = {
     "computing": "{who} is busy with something that takes long",
     "debugger": "a debugger holds {who}",

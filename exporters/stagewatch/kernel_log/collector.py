@@ -85,7 +85,7 @@ READABLE = gauge(
 )
 SAVE_SECONDS = 10.0
 REMEMBER_SECONDS = 4.0
-"""How often the processes of ranks are looked at."""
+"""The time between two looks at the processes of ranks."""
 MAX_VICTIMS = 500
 """Most (job, rank) pairs with a series of their own; the longest ago give way."""
 MAX_SERVERS = 200
@@ -130,7 +130,7 @@ class Count:
 
 @dataclass(slots=True)
 class KmsgState:
-    """What is kept over a restart of the agent, in one small file.
+    """The state that survives a restart of the agent, in one small file.
 
     The position in the log and the counters are written together: after a crash the records since
     then are read and counted again.
@@ -168,7 +168,7 @@ class KmsgCollector(Collector):
         from_user_space: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ranks`: those of processes, and when each process began, in ticks since the boot."""
+        """`ranks`: returns by pid the rank, and when the process began, in ticks since the boot."""
         self._log = log
         self._xids = xids
         self._ranks = ranks
@@ -205,7 +205,7 @@ class KmsgCollector(Collector):
         self._log.close()
 
     def _remember_ranks(self) -> None:
-        """Learn whose processes these are, before one of them is killed."""
+        """Remember the ranks of processes, before one of them is killed."""
         self._remembered_at = self._clock()
         boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         for pid, (key, ticks) in self._ranks().items():

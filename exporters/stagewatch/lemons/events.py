@@ -1,4 +1,5 @@
-"""Asks a Prometheus what befell each node and GPU, and accounting which jobs failed there."""
+"""Asks a Prometheus for interruptions of nodes and GPUs, and accounting for jobs that failed
+there."""
 
 from __future__ import annotations
 
@@ -17,33 +18,33 @@ from stagewatch.slurm.notation import REASON_CLASSES, expand_or_none
 from stagewatch.slurm.transport.text import slurm_runner
 
 VERDICT_SECONDS, NODE_SECONDS, JOB_SECONDS = 60.0, 300.0, 900.0
-"""Seconds between two looks: a verdict may last a minute, a node is out for longer, and jobs have
-it for hours; all ranks are looked at for these."""
+"""Seconds between two looks: a verdict may last a minute, a node is out for longer, and jobs have a
+node for hours, which takes a look at all ranks."""
 
 GAP_SECONDS = 600.0
 """A verdict that comes back within this time is the same one."""
 
 MAX_CLOSE = 2000
-"""The GPU and the cost are asked for so many verdicts, the latest."""
+"""The most verdicts for which the GPU and the cost are queried: the latest."""
 
 FAILED_STATES = "BF,F,NF,OOM"
 """Slurm's states of jobs that failed: at boot, by themselves, with a node, out of memory."""
 
 NO_FAULT = ("maintenance", "none")
-"""Classes of reasons for which a node is drained and nothing is wrong with it."""
+"""Classes of reasons to drain a node that has no fault."""
 
 SACCT_SECONDS = 120.0
 
 
 @dataclass(slots=True)
 class Past:
-    """What befell one cluster, and the hours in which jobs had its nodes and GPUs."""
+    """The interruptions of one cluster, and the hours in which jobs had its nodes and GPUs."""
 
     nodes: dict[Unit, float] = field(default_factory=dict)
     gpus: dict[Unit, float] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     numbers: dict[Unit, str] = field(default_factory=dict)
-    """What a GPU is called on its node."""
+    """The number of each GPU on its node."""
 
     @property
     def of_nodes(self) -> Iterator[Event]:
@@ -57,7 +58,7 @@ class Past:
 
 
 def read_past(api: PrometheusApi, period: Period, cluster: str) -> dict[str, Past]:
-    """What befell each cluster.  Raises `SourceError`."""
+    """The past of each cluster.  Raises `SourceError`."""
     labels = {"cluster": cluster} if cluster else {}
     pasts: dict[str, Past] = defaultdict(Past)
     _exposure(api, period, labels, pasts)
@@ -113,8 +114,8 @@ def _verdicts(api: PrometheusApi, period: Period, labels: Mapping[str, str]) -> 
 
 
 def _beside(one: Event, other: Event) -> bool:
-    """Whether two nodes were named together, which accuses neither: several ranks that do the same
-    have the same code, not the same fault."""
+    """Whether two nodes were named together.  That accuses neither: several ranks that behave alike
+    have the same code, and not the same fault."""
     same = one.job == other.job and one.unit.cluster == other.unit.cluster
     return same and one.unit != other.unit and one.start < other.end and other.start < one.end
 
@@ -157,7 +158,7 @@ def _xids(api: PrometheusApi, period: Period, labels: Mapping[str, str]) -> Iter
 def _out(
     api: PrometheusApi, period: Period, labels: Mapping[str, str], pasts: Mapping[str, Past]
 ) -> Iterator[Event]:
-    """The times that a node was down or failing, or drained for a reason that is no maintenance."""
+    """The times when a node was down or failing, or drained for a fault."""
     gpus = Counter(unit._replace(gpu="") for past in pasts.values() for unit in past.gpus)
     out = "slurm_node_unavailable_info"
     gone = select(out, **labels, kind=Not("drain"), reason_class=Not("maintenance"))

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 
 def fewer(count: int, mean: float) -> float:
-    """The probability of fewer than `count` events where `mean` are expected (Poisson)."""
+    """The probability of fewer than `count` events if `mean` are expected (Poisson)."""
     if mean <= 0:
         return 1.0 if count else 0.0
     return math.fsum(
@@ -18,16 +18,17 @@ def fewer(count: int, mean: float) -> float:
 
 @lru_cache(maxsize=4096)
 def mean_between(count: int, outside: float) -> tuple[float, float]:
-    """The lowest and the highest mean that `count` events may come of.
+    """The lowest and the highest mean that are compatible with `count` events.
 
-    Each lies so that the probability of as many events, or as few, is `outside`.
+    With the lowest, the probability of so many events or more is `outside`; with the highest, that
+    of so many or fewer.
     """
     low = _root(lambda mean: 1 - fewer(count, mean) - outside, count) if count else 0.0
     return low, _root(lambda mean: outside - fewer(count + 1, mean), count)
 
 
 def _root(rises: Callable[[float], float], near: int) -> float:
-    """Where a function that rises is zero, above 0; `near` is a guess."""
+    """The positive zero of a rising function; `near`: a guess."""
     low, high = 0.0, near + 1.0
     while rises(high) < 0:
         high *= 2

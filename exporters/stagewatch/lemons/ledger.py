@@ -1,10 +1,10 @@
-"""Counts what befell each node or GPU, and says which have more than the fleet's rate explains.
+"""Counts the interruptions of nodes or GPUs, and finds those with more than the fleet's rate
+explains.
 
-Interruptions are taken to come at random (a Poisson process) in the time that jobs have a node.
-A node is a lemon where even the lower end of its rate's interval is above the rate of its fleet,
-which counts the node itself.  The intervals hold for all nodes together: with 63 of them and 95 %,
-each is one of 99.92 %, or innocents would be accused in most ledgers.
-"""
+Interruptions are assumed to come at random (a Poisson process) in the time that jobs have a node. A
+node is a lemon if even the lower end of its rate's interval is above the rate of the fleet, which
+includes the node.  The intervals hold for all nodes together: with 63 nodes and 95 %, each interval
+is one of 99.92 %, or most ledgers would accuse innocents."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import NamedTuple
 from stagewatch.lemons.intervals import mean_between
 
 JOIN_SECONDS = 86400.0
-"""What befalls a unit within this time of an interruption's beginning, or before its end, is part
-of it: a fault that is not mended comes back at once, and by that alone few are lemons."""
+"""Events of a unit within this time after the beginning of an interruption, or before its end, are
+part of it: an unrepaired fault comes back at once, and that alone makes no lemon."""
 
 CONFIDENCE = 0.95
-"""How sure the intervals of all nodes together are."""
+"""The confidence of the intervals of all nodes together."""
 
 LEAST = 3
-"""Interruptions below which nobody is a lemon, however short the time that jobs had it."""
+"""The least number of interruptions of a lemon, even if jobs had it for a short time."""
 
 
 class Unit(NamedTuple):
@@ -36,11 +36,11 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that befell a unit from `start` to `end` (Unix seconds).
+    """An event of a unit from `start` to `end` (Unix seconds).
 
-    `kind` is named (by the judge: it holds a job up), slow (likewise), xid (a critical error of a
-    GPU) or out (of service); `lost` are the GPU-seconds that it cost.
-    """
+    `kind` is `named` (the judge named a rank there for holding up a job), `slow` (the judge found
+    it slow), `xid` (a critical error of a GPU) or `out` (of service); `lost` are the GPU-seconds
+    that it cost."""
 
     kind: str
     unit: Unit
@@ -57,20 +57,20 @@ class Row:
 
     unit: Unit
     hours: float
-    """In which jobs had it."""
+    """Hours in which jobs had it."""
     kinds: Counter[str] = field(default_factory=Counter)
     jobs: set[str] = field(default_factory=set)
-    """In which it was named."""
+    """The jobs in which it was named."""
     lost: float = 0.0
-    """GPU-hours."""
+    """Lost GPU-hours."""
     interruptions: int = 0
     per_hour: tuple[float, float] = (0.0, 0.0)
     """The interval of its rate."""
     expected: float = 0.0
-    """Interruptions, had it the fleet's rate."""
+    """Number of interruptions at the fleet's rate."""
     lemon: bool = False
     failed: int | None = None
-    """Jobs that failed on it, where accounting was asked."""
+    """Number of jobs that failed on it, if accounting was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ class Ledger:
     hours: float
     interruptions: int
     per_hour: tuple[float, float]
-    """The interval of the fleet's rate per unit, for it alone."""
+    """The interval of the fleet's rate per unit."""
 
     @property
     def rate(self) -> float:
-        """Interruptions of a unit in an hour."""
+        """The fleet's interruptions per hour of a unit."""
         return self.interruptions / self.hours if self.hours else 0.0
 
     @property
     def lemons(self) -> list[Row]:
-        """Those that have more than the fleet's rate explains."""
+        """The units with more interruptions than the fleet's rate explains."""
         return [row for row in self.rows if row.lemon]
 
 
@@ -99,7 +99,7 @@ def make_ledger(
     events: Iterable[Event],
     failed: Mapping[Unit, int] | None = None,
 ) -> Ledger:
-    """The ledger of the units that jobs have had for some hours, or that something befell."""
+    """The ledger of the units with hours of jobs or with events."""
     of_unit: dict[Unit, list[Event]] = defaultdict(list)
     for event in events:
         of_unit[event.unit].append(event)
@@ -115,7 +115,7 @@ def make_ledger(
         if failed is not None:
             row.failed = failed.get(unit, 0)
         rows.append(row)
-    # Of a unit that no job ever had there is no rate, and what befell it is no interruption.
+    # A unit that no job ever had has no rate, and its events interrupt nothing.
     known = [row for row in rows if row.hours > 0]
     whole, count = sum(row.hours for row in known), sum(row.interruptions for row in known)
     outside = (1 - CONFIDENCE) / 2
@@ -131,7 +131,7 @@ def make_ledger(
 
 
 def joined(events: Iterable[Event]) -> int:
-    """The number of interruptions that events of one unit are."""
+    """The number of interruptions that the events of one unit make up."""
     count, over = 0, float("-inf")
     for event in sorted(events, key=lambda one: one.start):
         if event.start > over:

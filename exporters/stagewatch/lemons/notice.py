@@ -1,8 +1,7 @@
 """The file that tells a node's prolog whether it is a lemon: JSON, small, replaced whole.
 
-It lies wherever the nodes can read it, perhaps on a mount that hangs or where others write: another
-process reads it within a deadline, and whatever it holds is checked.
-"""
+It may be on a mount that hangs, or in a place where others write: a separate process reads it
+within a deadline, and all of its content is checked."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ FRESH_SECONDS = 7 * 86400.0
 
 
 def write(file: Path, reasons: Mapping[str, str], now: float) -> None:
-    """Write why each lemon is one, by its node.  Raises `OSError`."""
+    """Write the reasons of lemons by node.  Raises `OSError`."""
     content = {"written": now, "nodes": dict(sorted(reasons.items()))}
     write_atomically(file, json.dumps(content, indent=1).encode(), mode=0o644)
 
 
 class Reader:
-    """Reads a file in another process, which is left behind where that hangs."""
+    """Reads a file in another process, which is left behind if it hangs."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -42,7 +41,7 @@ class Reader:
     def reason(self, node: str, limit: float) -> str:
         """Why the node is a lemon, empty if it is none; waits until `limit` (monotonic seconds).
 
-        Raises `SourceError` where the file cannot be read or used, or is too old.
+        Raises `SourceError` if the file cannot be read or used, or is too old.
         """
         try:
             data, _ = self._process.communicate(timeout=max(0.05, limit - time.monotonic()))

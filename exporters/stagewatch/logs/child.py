@@ -24,7 +24,7 @@ from stagewatch.logs.file import LABELS, LogReader
 from stagewatch.logs.patterns import KNOWN, user_pattern
 
 MAX_ENTRIES = 20_000
-"""Directory entries looked at in one run."""
+"""The most directory entries that one run looks at."""
 
 PLACEHOLDERS = {"job_id": r"[^/]+?", "role": r"[A-Za-z_]+?", "rank": r"\d+"}
 

@@ -19,11 +19,11 @@ from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
 
 MOST_FILES = 256
-"""Files read of one path: those written last."""
+"""The most files of one path that are read: those written last."""
 MOST_BYTES = 4 << 20
-"""Read at one time of all files of a path."""
+"""The most bytes of all files of a path that one run reads."""
 MOST_SECONDS = 0.5
-"""Of the processor's time, for the same."""
+"""The most CPU time of one run for a path."""
 
 _FILE = ("job_id", "role", "rank", "file")
 _LINE = ("pattern", *_FILE)

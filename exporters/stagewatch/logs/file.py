@@ -16,24 +16,24 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.descriptors import regular
 from stagewatch.core.path_patterns import Entries
-from stagewatch.core.regular import regular
 from stagewatch.logs.patterns import Pattern, cut
 
 READ = 1 << 20
 MAX_PENDING = 64 << 10
-"""A last line without an end is waited for up to this length, then looked at as it is."""
+"""A last line without an end is examined once it has this length."""
 QUIET_SECONDS = 5.0
-"""After this time without writing a last line without an end is looked at: it may be the last."""
+"""A last line without an end is examined after so much time without writing: it may be the last."""
 MAX_SERIES = 64
-"""Combinations of pattern and rank counted in one file; further ranks are folded into `other`."""
+"""The most combinations of pattern and rank in one file; further ranks count as `other`."""
 CLOCK_SLACK = 86400.0
-"""A time in a line is believed if it lies within a day before the reading."""
+"""A time in a line counts only if it is at most a day before the reading."""
 
 LABELS = ("job_id", "role", "rank")
 
 _RANK = re.compile(rb"\[(?:rank|default)(\d{1,6})\]")
-"""Where the rank stands in a line that torchrun or srun has put a prefix before."""
+"""The rank that torchrun or srun has put before a line."""
 _TIME = re.compile(
     rb"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?\d*"
     rb"(?:(Z)|([+-])(\d\d):?(\d\d))?"
@@ -98,7 +98,7 @@ class LogReader:
             return share
 
     def _read_descriptor(self, descriptor: int, file: dict[str, Any], size: int, share: int) -> int:
-        """Read all of it, or the first and the last part up to the limit."""
+        """Read the whole new part, or the first and the last of it up to the limit."""
         share = max(share, 2 * MAX_PENDING)
         read = 0
         behind = size - file["offset"]
@@ -169,7 +169,7 @@ class _TooLong(Exception):
 
 @contextmanager
 def _within(seconds: float) -> Iterator[None]:
-    """Raises `_TooLong` after so much time of the processor; `re` heeds signals as it searches."""
+    """Raise `_TooLong` after so much CPU time; `re` handles signals while it searches."""
 
     def stop(*_: object) -> None:
         raise _TooLong

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_LINE = 4096
-"""Bytes of a line that are looked at."""
+"""The bytes of a line that are searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Pattern:
 
 
 def cut(lines: bytes) -> bytes:
-    """The lines without what is beyond the limit."""
+    """The lines, each cut at the limit."""
     return b"\n".join([line[:MAX_LINE] for line in lines.split(b"\n")])
 
 
@@ -104,7 +104,7 @@ KNOWN = (
     ),
     _known("traceback", rb"Traceback \(most recent call last\)", b"Traceback (most"),
 )
-"""Looked for unless others are configured."""
+"""The patterns that are searched unless others are configured."""
 
 
 def user_pattern(text: str) -> Pattern:

@@ -134,13 +134,13 @@ def _state(file: Path) -> str:
 
 
 def _rate(port: Path) -> float | None:
-    """Bytes a second, as the link runs now."""
+    """The present rate of the link in bytes per second."""
     found = _RATE.match(_text(port / "rate"))
     return float(found[1]) * 1e9 / 8 if found else None
 
 
 def _kind(device: Path, port: Path) -> tuple[str, ...]:
-    """What ports that should be equally fast have in common."""
+    """A key that ports of equal speed share."""
     model = _text(device / "hca_type")
     if not model:
         with contextlib.suppress(OSError):

@@ -112,7 +112,7 @@ def collector(options: ProbeOptions, helper: Helper) -> ProbeCollector:
 
 SPEC = Declaration(
     name="probe",
-    help="names and endpoints as this node finds them: DNS, TCP, TLS, HTTP",
+    help="names and endpoints as this node sees them: DNS, TCP, TLS, HTTP",
     interval=5.0,
     options=ProbeOptions,
 )

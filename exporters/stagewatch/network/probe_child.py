@@ -53,7 +53,7 @@ class _Probe:
         self._began = 0.0
 
     def run(self) -> None:
-        """All phases that the target has."""
+        """Run all phases of the target."""
         kind, _, rest = self._target.partition(":")
         if kind == "dns":
             self._look_up(rest, None)
@@ -88,8 +88,7 @@ class _Probe:
         return found
 
     def _connect(self, stack: ExitStack, addresses: list[Any]) -> socket.socket:
-        """Connect to the first address: the probe is to show its failure, not whether another
-        works."""
+        """Connect to the first address: the probe must show its failure, even if another works."""
         self._enter("connect")
         family, kind, protocol, _, address = addresses[0]
         connection = stack.enter_context(socket.socket(family, kind, protocol))

@@ -19,10 +19,10 @@ from stagewatch.prometheus.failure import why_unanswered
 from stagewatch.prometheus.options import PrometheusOptions
 
 MAX_POINTS = 2000
-"""Points asked of a range query at once; servers refuse more than 11,000 (Prometheus) or 30,000."""
+"""The most points of one range query; servers refuse more than 11,000 (Prometheus) or 30,000."""
 
 MAX_RAW_SECONDS = 3600.0
-"""The longest time for which raw samples are asked at once."""
+"""The longest time of one query for raw samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Alert:
 
 
 class PrometheusApi:
-    """A server at a base URL.  Whatever asks it raises `SourceError` with a line to act on."""
+    """A server at a base URL.  Its methods raise `SourceError` with a line to act on."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PrometheusApi:
 
     @classmethod
     def of(cls, options: PrometheusOptions) -> PrometheusApi:
-        """The server that the options name.  Raises `ConfigError` where a file is of no use."""
+        """The server that the options name.  Raises `ConfigError` if a file cannot be used."""
         options.context()  # names the file, which requests would not
         if options.insecure:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
@@ -123,7 +123,7 @@ class PrometheusApi:
         return _joined(pieces)
 
     def samples(self, selector: str, start: float, end: float) -> list[Track]:
-        """The samples of some series as they were stored, with their own times."""
+        """The stored samples of series, with their own times."""
         pieces: list[Any] = []
         at = start
         while at < end:
@@ -175,7 +175,8 @@ class PrometheusApi:
 
 
 class _Authorization(AuthBase):
-    """Sends one header, whatever a netrc file says; not to another host after a redirect."""
+    """Sends one header and ignores netrc files; after a redirect, it does not send it to another
+    host."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -186,7 +187,8 @@ class _Authorization(AuthBase):
 
 
 def _without_user(url: str) -> str:
-    """The URL as it may be shown.  Raises `ConfigError` where it is none of HTTP."""
+    """The URL without user and password, to be shown.  Raises `ConfigError` if it is no HTTP
+    URL."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -202,7 +204,7 @@ def _without_user(url: str) -> str:
 
 
 def _joined(pieces: list[Any]) -> list[Track]:
-    """The pieces of each series as one; a sample on the border of two counts once."""
+    """The series with their pieces joined; a sample on the border of two pieces counts once."""
     found: dict[frozenset[tuple[str, str]], tuple[dict[str, str], dict[float, float]]] = {}
     for piece in pieces:
         labels: dict[str, str] = piece["metric"]

@@ -10,7 +10,7 @@ import requests
 
 
 def why_unanswered(error: requests.RequestException, timeout: float) -> str:
-    """What happened on the way to the server; `timeout` is what was allowed, seconds."""
+    """Why the server did not answer; `timeout`: the time limit in seconds."""
     if isinstance(error, requests.Timeout):
         return f"nothing within {timeout:g} s"
     by = "by its proxy: " if isinstance(error, requests.exceptions.ProxyError) else ""
@@ -28,7 +28,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and all that it came of: urllib3 keeps a cause in `reason`, requests in `args`."""
+    """An error and its causes: urllib3 keeps a cause in `reason`, requests in `args`."""
     found: list[object] = [error]
     seen: set[int] = set()
     while found:

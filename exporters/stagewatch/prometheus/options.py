@@ -1,4 +1,4 @@
-"""How a Prometheus is asked: the table [prometheus], which several commands share."""
+"""The options for a Prometheus: the table [prometheus], which several commands share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PrometheusOptions(Access):
 
 
 def server_at(url: str, arguments: argparse.Namespace) -> PrometheusOptions | None:
-    """The server at a URL, asked as [prometheus] says; None where no URL is given."""
+    """The options of [prometheus] with this URL; None without a URL."""
     if not url:
         return None
     return replace(options_of(arguments, PrometheusOptions, "prometheus"), url=url)

@@ -38,7 +38,7 @@ class Not:
 
 
 Wanted = str | Sequence[str] | Regex | Not
-"""What a label is to be: this value, exactly one of several, or as `Regex` and `Not` say."""
+"""The wanted values of a label: one value, one of several, or a `Regex` or `Not`."""
 
 
 def select(metric: str, /, **labels: Wanted) -> str:
@@ -49,7 +49,7 @@ def select(metric: str, /, **labels: Wanted) -> str:
 
 
 def matchers(**labels: Wanted) -> str:
-    """What stands between the braces of a selector."""
+    """The matchers between the braces of a selector."""
     return ", ".join(_matcher(label, wanted) for label, wanted in labels.items())
 
 

@@ -170,7 +170,7 @@ def _lacking(there: Found, options: QualifyOptions) -> str:
     if options.gpus and count != options.gpus:
         return f"PyTorch reaches {count} of {options.gpus} GPUs"
     if there.get("unreached"):
-        return "the node has a GPU, and this PyTorch reaches none"
+        return "the node has a GPU, but this PyTorch reaches none"
     return ""
 
 

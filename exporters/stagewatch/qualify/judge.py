@@ -1,4 +1,4 @@
-"""Holds each figure against its own past and against the peak of the device's model."""
+"""Compares each figure with its own past and with the peak of the device's model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from stagewatch.qualify.measure import Found
 from stagewatch.qualify.past import Past
 
 OF_PAST = (0.9, 0.75)
-"""Shares of its past below which a figure is a warning, or a failure."""
+"""A figure below these shares of its past is a warning, or a failure."""
 OF_PEAK = {"memory": (0.7, 0.5), "product": (0.5, 0.3)}
-"""The same for its model's peak."""
+"""A figure below these shares of the model's peak is a warning, or a failure."""
 
 
 class Level(IntEnum):
@@ -39,7 +39,7 @@ class Result:
     runs: int = 0
     peak: float | None = None
     series: str = ""
-    """Its name in the past."""
+    """The name of its series of figures in `past`."""
 
 
 def judged(
@@ -56,7 +56,7 @@ def judged(
     usual, runs = past.usual(series) or (None, 0)
     level, why = Level.PASS, ""
     if not found.get("same"):
-        level, why = Level.FAIL, "it gave another result than it had to"
+        level, why = Level.FAIL, "it gave a wrong result"
     for whole, (warn, fail), of in (
         (usual, OF_PAST, "its past"),
         (peak, OF_PEAK.get(part, (0.0, 0.0)), "its model's peak"),

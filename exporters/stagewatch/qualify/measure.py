@@ -1,4 +1,4 @@
-"""Starts the workers and gives up in time: whatever hangs is killed, or left behind."""
+"""Starts the workers and gives up in time: a worker that hangs is killed, or left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds; at least 0."""
+        """The remaining seconds; at least 0."""
         return max(0.0, self._end - time.monotonic())
 
 

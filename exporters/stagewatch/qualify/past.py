@@ -11,10 +11,10 @@ from stagewatch.core.state_file import StateFile, real, text
 
 MAX_SERIES = 256
 KEPT = 20
-"""Latest figures that a series keeps."""
+"""The number of latest figures that a series keeps."""
 
 LEAST = 3
-"""Figures that a past needs."""
+"""The least number of figures for a comparison."""
 
 MAX_FIGURE = 1e18
 

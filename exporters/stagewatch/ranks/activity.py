@@ -60,9 +60,9 @@ STORAGE_WAIT_SECONDS = 10.0
 """Shorter waits are usual in a healthy job."""
 DEVICE = gauge(
     "rl_rank_device_state",
-    "1 for what the rank's GPU does, in the mean of 10 s: works (its tensor cores or memory are "
-    "active, or it draws as much power), moves (bytes alone), spins (kernels run and do neither), "
-    "idle (none runs), lost. Absent if that is unknown, as for a GPU of several processes.",
+    "1 for the state of the rank's GPU, on average over 10 s: works (its tensor cores or memory "
+    "are active, or it draws as much power), moves (only bytes), spins (kernels run, but do "
+    "neither), idle (no kernel runs), lost. Absent if unknown, as for a GPU of several processes.",
     (*RANK_LABELS, "state"),
 )
 _Look = tuple[ProcessStat, Sample]

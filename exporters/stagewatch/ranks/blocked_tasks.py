@@ -18,7 +18,7 @@ from stagewatch.ranks.families import ProcessFamilies, RankCounter
 from stagewatch.ranks.model import RANK_LABELS
 
 MAX_THREADS = 512
-"""Threads looked at of one rank."""
+"""The most threads of one rank that are looked at."""
 
 _DELAY_FIELD = 39
 """Index of the block I/O delay, counted from the state (field 3 in proc_pid_stat(5))."""
@@ -54,14 +54,14 @@ CLASSES = (*_CLASSES, "other", "unknown")
 
 
 def waits_for(channel: str) -> str:
-    """The class of the kernel function that a task sleeps in; kernels differ in its name."""
+    """The class of the kernel function that a task sleeps in; its name differs between kernels."""
     if not channel:
         return "unknown"
     return next((name for name, pattern in _CLASSES.items() if pattern.search(channel)), "other")
 
 
 def _tasks(proc: Procfs, pid: int) -> Iterator[tuple[int, str, float]]:
-    """The threads of a process: number, state, and seconds that they have waited for block devices.
+    """The threads of a process: number, state, and seconds of waiting for block devices.
 
     The seconds stay 0 unless sysctl kernel.task_delayacct is on.
     """
@@ -78,7 +78,7 @@ def _tasks(proc: Procfs, pid: int) -> Iterator[tuple[int, str, float]]:
 
 
 class BlockedTasksCollector(Collector):
-    """Counts tasks in state D by class, and what ranks have waited for block devices."""
+    """Counts tasks in state D by class, and how long ranks have waited for block devices."""
 
     def __init__(self, families: ProcessFamilies, proc: Procfs) -> None:
         self._families = families

@@ -1,4 +1,4 @@
-"""Whether all ranks of the node can be found: room for records, and unreadable processes."""
+"""What may hide ranks of the node: no room for records, and unreadable processes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from stagewatch.ranks.directory import RankDirectory
 
 AVAILABLE = gauge(
     "stagewatch_record_directory_available_bytes",
-    "Room for further stage records, 0 also where no file can be made; a rank that begins while "
-    "there is none goes without a record.",
+    "Room for further stage records; 0 also if no file can be made. A rank that begins while there "
+    "is no room keeps no record.",
 )
 OVER_QUOTA = gauge(
     "stagewatch_record_directory_over_quota_bytes",
-    "What the files of a user take of the directory of stage records, where that is more than his "
-    "256 records may; many small files count as 16 KiB each. Once it is full, no rank of anybody "
-    "can begin a record.",
+    "Bytes that the files of a user take in the directory of stage records, if more than 256 "
+    "records take; small files count as 16 KiB each. Once the directory is full, no rank of any "
+    "user can begin a record.",
     ("uid",),
 )
 UNREAD = gauge(
     "stagewatch_processes_unread",
-    "Processes that may be ranks, but whose environment does not answer, as while they are stuck "
-    "in mmap on a silent mount; none is read again before it answers.",
+    "Processes that may be ranks, but whose environment does not answer, for example while they "
+    "are stuck in mmap on a silent mount. The agent reads them again only after they answer.",
 )
 DENIED = gauge(
     "stagewatch_processes_denied",
-    "Processes of other users that the agent may not read: of these nobody knows whether they are "
-    "ranks, what they move and which sockets they hold. More than 0 says that the agent lacks "
-    "CAP_SYS_PTRACE or CAP_DAC_READ_SEARCH, or reaches no keeper that has them.",
+    "Processes of other users that the agent may not read. It does not know whether these are "
+    "ranks, which bytes they move and which sockets they hold. More than 0 means that the agent "
+    "lacks CAP_SYS_PTRACE or CAP_DAC_READ_SEARCH, or reaches no keeper that has them.",
 )
 
 

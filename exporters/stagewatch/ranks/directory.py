@@ -1,4 +1,4 @@
-"""Which processes of this node are ranks: by their stage records, else by their environment."""
+"""Finds the ranks of this node: by their stage records, else by their environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stagewatch.record import DEFAULT_DIRECTORY, FILE_SIZE
 MAX_SHARE = 0.2
 """Share of a core that looks may cost; they are rarer if there are many full records."""
 MAX_WAIT = 6
-"""Multiple of `fresh_for` after which there is another look, whatever it costs."""
+"""After this many times `fresh_for` there is another look, whatever it costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Census:
     ranks: tuple[Rank, ...] = ()
     """One rank per (job, role, rank), dead ones with a record included."""
     records: tuple[RankRecord, ...] = ()
-    """Every record, those with a successor included."""
+    """All records, also those with a successor."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """The number of skipped files of the record directory, by reason."""
     unreadable: SourceError | None = None
@@ -41,7 +41,7 @@ class Census:
     available_bytes: int | None = None
     """Room for further records of `FILE_SIZE` each; `None` if unknown."""
     unread: frozenset[int] | None = None
-    """Processes that may be ranks, but whose environment does not answer; `None` without a scan."""
+    """Number of possible ranks whose environment cannot be read in time; `None` if unscanned."""
     denied: frozenset[int] = frozenset()
     """Processes that may be ranks, but that we may not read."""
 
@@ -80,9 +80,9 @@ class RankDirectory:
         self._census = Census()
         self._gpu_of = gpu_of
         self._gpus: dict[tuple[int, int | None], str] = {}
-        """Its answers by process; ended processes are forgotten."""
+        """The GPUs by process; ended processes are forgotten."""
         self._succeeded: set[str] = set()
-        """Names of dead records whose rank has since begun again, perhaps under another number."""
+        """Names of dead records whose rank has begun again, perhaps with another number."""
 
     def look(self) -> Census:
         """The current ranks.  Raises `SourceError` if the record directory cannot be read."""
@@ -94,7 +94,7 @@ class RankDirectory:
     def ranks(self) -> tuple[Rank, ...]:
         """All current ranks; if records cannot be read, only those found by their environment.
 
-        For collectors of another subject, which attribute what they show to ranks.
+        Collectors of other subjects use it to attribute their series to ranks.
         """
         return self._fresh().ranks
 
@@ -178,7 +178,7 @@ class RankDirectory:
 
 
 def records_of_node(record_dir: Path, proc: Procfs) -> RecordDirectory:
-    """The records of a directory; unless a site has named it, of private directories too."""
+    """The records of a directory; for the default directory, also those of private directories."""
     ordinary = record_dir == Path(DEFAULT_DIRECTORY)
     return RecordDirectory(record_dir, proc, private=readable_places if ordinary else list)
 
@@ -196,10 +196,10 @@ def rank_directory(
 
 
 def _outnumbered(records: list[RankRecord]) -> Iterator[str]:
-    """Names of dead records whose number no longer exists.
+    """Names of dead records whose rank number no longer exists.
 
-    Every living rank of their role is younger and states a smaller world, as after torchrun has
-    lost a node and gone on without it.
+    Every live rank of the role is younger and states a smaller world, as after torchrun has lost a
+    node and continued without it.
     """
     living: dict[tuple[str, str], list[RankRecord]] = defaultdict(list)
     for record in records:

@@ -37,10 +37,10 @@ MAX_TEXT = 64
 _PREFIXES = tuple(f"{name}=" for name in VARIABLES)
 
 _KERNEL = 2
-"""The parent of the kernel's own threads, which nobody's environment belongs to."""
+"""The parent of the kernel's own threads, which have no environment."""
 
 _BY_NODE = "SLURM_PROCID"
-"""Counts ranks, or nodes where the one task of each node is a launcher."""
+"""This variable numbers ranks; if each node has one task, a launcher, it numbers nodes."""
 
 _LAUNCHERS = re.compile(
     r"srun|slurmstepd|mpirun|mpiexec(\.hydra)?|orterun|orted|prted|prterun|hydra\w*|torchrun"
@@ -58,8 +58,8 @@ class _Candidate:
 class EnvironmentScan:
     """Reads the environment of each new process once, and of all processes now and then.
 
-    A scan runs in the background, since a process may not let its environment be read.  `patience`
-    is how many seconds an answer may wait for a scan that is due; usually it does not.
+    A scan runs in the background, since reading an environment may block.  `patience`: how many
+    seconds an answer may wait for a scan that is due; by default it does not wait.
     """
 
     def __init__(
@@ -91,22 +91,22 @@ class EnvironmentScan:
         self._scanned_at = float("-inf")
         self._rescanned_at = float("-inf")
         self._chosen: tuple[object, list[Rank]] = None, []
-        """The last choice and its basis: walking up to ancestors is most of the work."""
+        """The last choice and its input, since finding ancestors is most of the work."""
 
     @property
     def blocked(self) -> frozenset[int]:
-        """The processes whose files, such as the environment, cannot be read in time."""
+        """The processes whose files, such as the environment, could not be read in time."""
         return self._files.blocked("environ") | self._proc.silent()
 
     @property
     def denied(self) -> frozenset[int]:
-        """The processes that we may not read, so that they may be ranks."""
+        """The processes that we may not read; they may be ranks."""
         return self._denied
 
     def ranks(self, recorded: Iterable[int]) -> list[Rank]:
-        """One process per rank, as of the last scan that has ended.
+        """One process per rank, as of the last finished scan.
 
-        Descendants and launchers of `recorded` pids are left out, and these are not read.
+        The processes `recorded` are not read, and their descendants and launchers are left out.
         """
         owners = set(recorded)
         self._begin(owners)
@@ -215,9 +215,9 @@ class EnvironmentScan:
     ) -> list[Rank]:
         """One process per rank: the eldest, since children inherit the variables.
 
-        A launcher is left out.  Slurm numbers it by node (`srun torchrun`, a batch script), and
-        its descendants take their numbers from other variables.  A job belongs to the user of its
-        eldest process; another's processes are shown under a job of their own.
+        Launchers are left out: Slurm numbers them by node (`srun torchrun`, a batch script), and
+        their descendants take their numbers from other variables.  A job belongs to the user of its
+        eldest process; processes of other users are shown under a job of their own.
         """
         ancestors = {pid: self._ancestors(pid) for pid in running}
         launchers: set[int] = set()
@@ -257,15 +257,16 @@ class EnvironmentScan:
 
 
 def denied(proc: Procfs, read: Mapping[int, bytes | None]) -> frozenset[int]:
-    """The processes of other users among these whose environment we may not read."""
+    """Those of these processes whose environment we may not read, since they belong to other
+    users."""
     stats = proc.stats(pid for pid, environ in read.items() if environ is None)
     return frozenset(pid for pid, stat in stats.items() if _KERNEL not in (pid, stat.parent))
 
 
 def denied_here(proc: Procfs) -> int:
-    """How many processes this process itself may not read.
+    """The number of processes that this process may not read.
 
-    Raises `SourceError` where the child that reads them does not answer.
+    Raises `SourceError` if the child that reads them does not answer.
     """
     with closing(GuardedFiles(proc.root)) as files:
         return len(denied(proc, files.read("environ", proc.pids(), _PREFIXES)))

@@ -1,7 +1,7 @@
-"""What a rank did last, from the ring of events in its record.
+"""The latest events of a rank, from the ring in its record.
 
-`parse_events` reads a copy, which may come from another node.  Other users write these bytes: what
-cannot have come from a client is left out, and nothing raises.
+`parse_events` reads a copy, which may come from another node.  Other users write these bytes:
+entries that no client can have written are left out, and nothing raises.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Event:
 
     kind: Kind
     boot_ns: int
-    """When, by `CLOCK_BOOTTIME`."""
+    """The time of the event, by `CLOCK_BOOTTIME`."""
     lane: int | None = None
     """The thread, as its position in the record: 0 is the training thread."""
     stage: str = ""
@@ -51,14 +51,14 @@ class Event:
     """The substage, the type of the exception, or the name of the scalar or the group."""
     step: int | None = None
     began_ns: int | None = None
-    """The entry into what ends here."""
+    """When the stage or collective that ends here was entered."""
     op: str = ""
     peer: int | None = None
-    """Global rank that a send or receive is with."""
+    """The global rank of the peer of a send or receive."""
     sequence: int | None = None
-    """Entries into the group up to this one."""
+    """Number of entries into the group up to this one."""
     value: float | None = None
-    """Of the scalar; may be infinite or no number."""
+    """The value of the scalar; may be infinite or NaN."""
 
 
 _KINDS = {kind.value: kind for kind in Kind}
@@ -75,8 +75,8 @@ def parse_events(
 ) -> list[Event]:
     """The events in a copy of a whole record, in the order of their times.
 
-    Those that claim to be later than `until_ns`, the boot time of the copy, are left out, and so
-    are those up to `after_ns`.  With `only`, there are no others than events of that kind.
+    Events after `until_ns`, the boot time of the copy, are left out, and so are those up to
+    `after_ns`.  With `only`, all other kinds are left out.
     """
     if len(raw) < layout.EVENTS_END:
         return []
@@ -103,7 +103,7 @@ class _Reader:
         self._raw = raw
         self._texts: dict[tuple[int, int], str] = {}
         self._forgotten: set[int] = set()
-        """Places in the table that belonged to other groups before."""
+        """Places in the table of groups that belonged to other groups before."""
 
     def read(self, entries: list[tuple[int, int, int]]) -> Iterator[Event]:
         for time, what, value in reversed(entries):

@@ -53,7 +53,7 @@ class ProcessFamilies:
         self._looked: float | None = None
         self._wait = fresh_for
         self._last: dict[int, tuple[int, RankKey]] = {}
-        """Start time and rank of every member of the last look."""
+        """Start time and rank of every member at the last look."""
         self._families = Families({}, {}, {})
 
     def look(self) -> Families:
@@ -67,8 +67,8 @@ class ProcessFamilies:
             return self._families
 
     def rank_of_process(self) -> dict[int, tuple[RankKey, int]]:
-        """The rank of every rank's process and of those below, by pid, and when the process began,
-        in ticks since the boot."""
+        """By pid of a rank or of its descendant: the rank, and when the process began, in ticks
+        since the boot."""
         look = self.look()
         own = {rank.pid: (rank.key, rank.start_ticks or 0) for rank in self._ranks()}
         return own | {

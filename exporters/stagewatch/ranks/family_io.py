@@ -1,4 +1,4 @@
-"""Bytes that the processes of every rank have read and written, as several collectors read them."""
+"""Bytes that the processes of every rank have read and written, for several collectors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FamilyIo:
     def look(self) -> FamilyCounters:
         """The counters as they were at most a few seconds ago.
 
-        Raises `SourceError` where the child that reads them does not answer.
+        Raises `SourceError` if the child that reads them does not answer.
         """
         with self._lock:
             now = self._clock()

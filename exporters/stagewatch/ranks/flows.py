@@ -10,9 +10,9 @@ from stagewatch.ranks.model import RankKey
 from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 
 MAX_PORTS = 16
-"""Ports shown for one rank and side; connections of all other ports are added up."""
+"""The most ports that are shown for one rank and side; connections of other ports are added up."""
 MAX_EPHEMERAL_PORTS = 8
-"""How many of them may be from the kernel's ephemeral range: NCCL alone opens dozens."""
+"""The most of these ports from the kernel's ephemeral range: NCCL alone opens dozens."""
 EPHEMERAL_FROM = 32_768
 OTHER = "other"
 
@@ -32,7 +32,7 @@ class Counts:
     retransmissions: int = 0
 
     def add(self, new: TcpStatistics, old: TcpStatistics) -> None:
-        """Add what lies between two looks at one connection."""
+        """Add the growth between two looks at one connection."""
         self.sent += max(0, new.bytes_acknowledged - old.bytes_acknowledged)
         self.received += max(0, new.bytes_received - old.bytes_received)
         self.segments += max(0, new.data_segments_sent - old.data_segments_sent)
@@ -50,7 +50,7 @@ class Flow:
     send_queue: int = 0
 
     def add(self, connection: TcpSocket) -> None:
-        """Take in the present state of one connection."""
+        """Add the present state of one connection."""
         self.states[connection.state] += 1
         self.send_queue += connection.send_queue
         statistics = connection.statistics
@@ -66,7 +66,7 @@ _Rank = dict[FlowKey, Counts]
 
 
 class FlowTotals:
-    """Counts of every rank that do not fall when a connection closes."""
+    """Counts of all ranks that do not fall when a connection closes."""
 
     def __init__(self) -> None:
         self._ranks: dict[RankKey, _Rank] = defaultdict(dict)
@@ -107,7 +107,8 @@ class FlowTotals:
 
 
 def _flow_key(rank: _Rank, connection: TcpSocket, listening: set[int]) -> FlowKey:
-    """The flow a new connection goes to; the first ports that a rank uses keep their names."""
+    """The flow of a new connection; only the first ports that a rank uses have flows of their
+    own."""
     called = connection.local_port in listening
     side, port = ("server", connection.local_port) if called else ("client", connection.peer_port)
     name = (side, str(port))

@@ -14,14 +14,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.host.guarded import Files
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import RankKey
-from stagewatch.ranks.socket_diag import (
-    LISTEN,
-    STATES,
-    NamespaceSockets,
-    TcpSocket,
-    dump,
-    ended,
-)
+from stagewatch.ranks.socket_diag import LISTEN, STATES, NamespaceSockets, TcpSocket, dump, ended
 
 Members = Mapping[RankKey, tuple[int, ...]]
 
@@ -31,7 +24,7 @@ _NUMBER = re.compile(rb"\d+")
 class SocketOwners:
     """Remembers which rank holds a socket; searches descriptors only for sockets not seen before.
 
-    One round: `begin`, `is_wanted` for every socket there is, `owners` of those that were wanted.
+    A round is: `begin`, `is_wanted` for every socket, then `owners` of the wanted ones.
     """
 
     def __init__(self, files: Files) -> None:
@@ -44,7 +37,7 @@ class SocketOwners:
         """Processes whose descriptors we are not permitted to read."""
 
     def begin(self, members: Members) -> None:
-        """Set the ranks' current processes; a new one may hold sockets seen before."""
+        """Set the present processes of ranks; a new one may hold sockets seen before."""
         if dict(members) != self._members:
             self._members = dict(members)
             self._owners = {}
@@ -60,7 +53,7 @@ class SocketOwners:
     def owners(self, inodes: Collection[int]) -> dict[int, RankKey]:
         """The owner of each of these sockets that a rank holds.
 
-        Raises `SourceError` where the child that reads descriptors does not answer.
+        Raises `SourceError` if the child that reads descriptors does not answer.
         """
         unknown = set(inodes) - self._owners.keys()
         if unknown:
@@ -83,12 +76,12 @@ class SocketOwners:
 
 @dataclass(frozen=True, slots=True)
 class SocketsLook:
-    """The sockets at one moment."""
+    """The sockets of all ranks at one moment."""
 
     owned: Mapping[RankKey, list[TcpSocket]]
-    """Those of every rank that lives."""
+    """The sockets of live ranks."""
     unreadable: int
-    """Namespaces that may not be entered."""
+    """Number of namespaces that may not be entered."""
     denied: int
     """Processes of ranks whose namespace or descriptors may not be read."""
     places: Mapping[RankKey, int]
@@ -131,13 +124,14 @@ class RankSockets:
     def every(
         self, wanted: Callable[[int], bool] = lambda inode: True, *, listening: bool = False
     ) -> dict[int, list[TcpSocket]]:
-        """The sockets wanted, by their inodes, of whatever process, or those of them that listen;
-        by network namespace, of those that may be entered."""
+        """The wanted sockets of all processes (with `listening`, only listening ones), by network
+        namespace, as far as these may be entered."""
         states = (LISTEN,) if listening else STATES
         return self._in_each(lambda diag: dump(diag, wanted, states=states))
 
     def ended(self, seconds: float) -> dict[int, list[TcpSocket]]:
-        """The ends of connections that closed first, within so many seconds; likewise."""
+        """The ends that closed their connection first, within so many seconds, by network
+        namespace."""
         return self._in_each(lambda diag: ended(diag, seconds))
 
     def _in_each(
@@ -157,11 +151,11 @@ class RankSockets:
         self._sockets.keep(())
 
     def _namespaces(self) -> dict[int, int]:
-        """Those with ranks, with a rank's process."""
+        """The namespaces with ranks, each with the process of a rank."""
         return {namespace: pid for pid, namespace in self._places.items()}
 
     def _learn_places(self, ranks: list[int]) -> set[int]:
-        """Learn the namespaces of ranks that are new; those that hide theirs."""
+        """Learn the namespaces of new ranks; returns the processes that hide theirs."""
         self._places = {pid: self._places[pid] for pid in ranks if pid in self._places}
         links = self._files.read("ns/net", [pid for pid in ranks if pid not in self._places])
         for pid, link in links.items():

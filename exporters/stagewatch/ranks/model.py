@@ -1,7 +1,7 @@
 """One rank of this node, as collectors of any subject see it.
 
-Another subject that attributes something to ranks is given `RankDirectory.ranks` or
-`ProcessFamilies.look` by its context, and needs no more of this room than the names here.
+A subject that attributes series to ranks gets `RankDirectory.ranks` or `ProcessFamilies.look` from
+its context, and needs only the names of this file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rank:
     role: str
     rank: int
     pid: int
-    """0 where the rank lives but its process cannot be seen from here."""
+    """0 if the rank lives but its process cannot be seen from here."""
     local_rank: int | None = None
     world_size: int | None = None
     framework: str = ""
@@ -38,7 +38,7 @@ class Rank:
     record: RankRecord | None = None
     start_ticks: int | None = None
     uid: int = -1
-    """The user it belongs to; -1 where it is not known."""
+    """The user it belongs to; -1 if unknown."""
 
     @property
     def key(self) -> RankKey:
@@ -47,7 +47,7 @@ class Rank:
 
     @property
     def thread(self) -> int:
-        """The thread that trains, as the process itself numbers it; 0 where it is not known."""
+        """The training thread, by the number in the process's own PID namespace; 0 if unknown."""
         lane = self.record.training if self.record else None
         return lane.thread if lane else 0
 

@@ -1,6 +1,6 @@
-"""What rules read of all ranks of a node at once: one series of a role where its ranks have eight.
+"""Sums over all ranks of a role on a node, for the rules: one series in place of eight.
 
-Ranks that have ended without closing their record are still there, and count only where it is said.
+Ranks that ended without closing their record are still there; they count only where stated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.records import Life, RankRecord
 
 NEW_SECONDS = 1800.0
-"""For which a rank that has marked nothing yet starts, and is not idle."""
+"""How long a rank without any mark counts as starting, and not as idle."""
 
 _ROLE = ("job_id", "role")
 _STAGE = (*_ROLE, "stage")
@@ -51,7 +51,7 @@ LONGEST_AGE = gauge(
 
 
 def add_node_sums(out: Samples, records: Iterable[RankRecord], now: float, clock: float) -> None:
-    """Add what is read of all ranks of a node together.
+    """Add the sums over all ranks of a node.
 
     `now` is a time of the clock that counts suspend, `clock` Unix time.
     """
@@ -79,10 +79,10 @@ def add_node_sums(out: Samples, records: Iterable[RankRecord], now: float, clock
 def _stages(
     ranks: Iterable[RankRecord], live: Iterable[RankRecord], clock: float
 ) -> Mapping[str, int]:
-    """How many live ranks are in each stage.
+    """The number of live ranks in each stage.
 
-    Stages that ranks were in before count as 0: Prometheus, started anew, would show what it has of
-    them for minutes beside the present ones.
+    Stages that ranks were in before have 0: a restarted Prometheus would otherwise show their old
+    series for minutes beside the present ones.
     """
     stages = Counter({"idle": 0, "init": 0})
     for record in ranks:

@@ -1,8 +1,8 @@
-"""How long each rank has worked and how long it has waited in collectives and for its device, by
+"""How long each rank has worked, and how long it has waited in collectives and for its device, by
 stage.
 
-All ranks take equally long for a step of a synchronous job; what differs is how much they wait.
-What a rank's training thread spends outside of these waits is its own work.
+All ranks take equally long for a step of a synchronous job; they differ in how long they wait.  The
+time that the training thread of a rank spends outside of these waits is its own work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stagewatch.ranks.records import Life, RankRecord
 _LABELS = (*RANK_LABELS, "stage")
 _OUTSIDE_OF_STEPS = frozenset({"init", "eval", "checkpoint", "cleanup"})
 _WINDOW, _APART = 300 * 10**9, 10 * 10**9
-"""Nanoseconds over which single steps are compared, and between two sums that are kept of them."""
+"""Nanoseconds over which single steps are compared, and between two kept sums over steps."""
 _LEAST_STEPS = 20
 
 WORKED = counter(
@@ -58,9 +58,9 @@ DEVICE_WAIT = counter(
 )
 SPENT = counter(
     "rl_spent_seconds_total",
-    "Time that the role's ranks on this node have spent since the agent first saw each, by `part`: "
-    "`work` and `waiting` in each stage but init, eval, checkpoint and cleanup, and of all stages "
-    "what went to `data` and `device`. What ended ranks have spent still counts.",
+    "Time that the role's ranks on this node have spent since the agent first saw them, by `part`: "
+    "`work` and `waiting` by stage, without init, eval, checkpoint and cleanup; and, over all "
+    "stages, waits for `data` and `device`. The time of ended ranks still counts.",
     ("job_id", "role", "stage", "part"),
 )
 STEPS = counter(
@@ -92,23 +92,23 @@ _MOMENTS = "ranks", "third", "variance", "time", "time_variance"
 
 @dataclass(slots=True)
 class StepSums:
-    """Sums of powers over the steps of a rank, from which follow means, variances and skewness.
+    """Sums of powers over the steps of a rank, which give means, variances and skewness.
 
-    Steps that pass between two looks are all counted as long as the record still holds them:
-    `stagewatch.record.STEPS` of them.
+    All steps between two looks are counted as long as the record still has them, which is up to
+    `stagewatch.record.STEPS` steps.
     """
 
     last: int = 0
-    """Boot time in nanoseconds when the last step known to have begun did."""
+    """When the last known step began, boot time in nanoseconds."""
     sums: tuple[float, ...] = (0.0,) * 6
-    """Of the steps, their time and its square, their work, its square and third power."""
+    """The number of steps; the sums of their time, its square, their work, its square and cube."""
     past: deque[tuple[int, tuple[float, ...]]] = field(default_factory=deque)
-    """The sums of the last five minutes, and their boot times in nanoseconds."""
+    """The sums over the last five minutes, with their boot times in nanoseconds."""
 
     def take(self, begun: tuple[tuple[int, int], ...], now: int) -> None:
-        """Count the steps that have ended since the last time, by what `Lane.steps` holds.
+        """Count the steps that have ended since the last call; `begun`: `Lane.steps`.
 
-        `now` is the boot time in nanoseconds; nothing can have begun later.
+        `now`: the boot time in nanoseconds; no step can have begun later.
         """
         known = [one for one in begun if self.last <= one[0] <= now]
         for (start, waited), (end, waited_then) in itertools.pairwise(known):
@@ -126,7 +126,7 @@ class StepSums:
         )
 
     def moments(self, now: int) -> tuple[float, ...]:
-        """What `MOMENTS` has of one rank; noughts before five minutes, and where steps are few."""
+        """The values of `MOMENTS` for one rank; zeros before five minutes, and with few steps."""
         if not self.past or now - self.past[-1][0] >= _APART:
             self.past.append((now, self.sums))
         while len(self.past) > 1 and now - self.past[1][0] >= _WINDOW:
@@ -141,21 +141,21 @@ class StepSums:
 
 
 class OwnWork:
-    """Work and waiting of ranks, which never decrease as long as a rank's record is there."""
+    """Work and waiting of ranks, which never decrease while the record of a rank is there."""
 
     def __init__(self) -> None:
         self._steps: dict[str, StepSums] = {}
         self._shown: dict[str, dict[str, tuple[int, int]]] = {}
         self._waits: dict[str, tuple[int, int]] = {}
         self._spent: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
-        """Nanoseconds by stage and part, of each role."""
+        """Nanoseconds of each role, by stage and part."""
 
     def add(self, out: Samples, records: list[RankRecord], now: float, admits: Admits) -> None:
-        """Take in the records of all ranks that are there, and forget all others.
+        """Add the work and waiting of these records, and forget all other ranks.
 
-        `now` is a time of the clock that counts suspend, no earlier than the records were read.
-        What was under way when a record was read counts until then, so another look may find a
-        little less: the higher figure stays until time has caught up with it.
+        `now`: a time of the clock that counts suspend, no earlier than the reading of the records.
+        A wait that lasts counts until `now`, so that a later look may find a little less; then the
+        higher figure stays until time has caught up with it.
         """
         before, self._shown = self._shown, {}
         waits_before, self._waits = self._waits, {}
@@ -211,7 +211,7 @@ class OwnWork:
 def _parts(
     stages: Mapping[str, tuple[int, int]], data: int, device: int
 ) -> Counter[tuple[str, str]]:
-    """What a rank has spent so far, as `SPENT` has it, in nanoseconds."""
+    """The nanoseconds that a rank has spent so far, by the stages and parts of `SPENT`."""
     parts = Counter({("", "data"): data, ("", "device"): device})
     for stage in sorted(stages.keys() - _OUTSIDE_OF_STEPS):
         parts[stage, "work"], parts[stage, "waiting"] = stages[stage]
@@ -229,14 +229,14 @@ def _add_spent(
 def work_and_waiting(record: RankRecord, now: float) -> tuple[float, float]:
     """Seconds that the training thread has worked and waited so far, over all stages.
 
-    `now` is as in `OwnWork.add`.
+    `now`: as in `OwnWork.add`.
     """
     times = _own_work(record, int(now * 1e9)).values()
     return sum(worked for worked, _ in times) / 1e9, sum(waited for _, waited in times) / 1e9
 
 
 def _own_work(record: RankRecord, now: int) -> dict[str, tuple[int, int]]:
-    """Nanoseconds worked and waited of the training thread by stage, at a time in nanoseconds."""
+    """Nanoseconds that the training thread has worked and waited, by stage, up to `now`."""
     lane = record.training
     if lane is None:
         return {}
@@ -253,8 +253,7 @@ def _own_work(record: RankRecord, now: int) -> dict[str, tuple[int, int]]:
 
 
 def _waits(record: RankRecord, now: int) -> tuple[int, int]:
-    """Nanoseconds that the training thread has waited for data, and for its device, at a time in
-    nanoseconds."""
+    """Nanoseconds that the training thread has waited for data, and for its device, up to `now`."""
     lane = record.training
     if lane is None:
         return 0, 0
@@ -263,7 +262,7 @@ def _waits(record: RankRecord, now: int) -> tuple[int, int]:
 
 
 def _up_to(now: int, waited: int, *, alive: bool) -> int:
-    """What a word that is negative during a wait holds at a time."""
+    """The waited nanoseconds up to `now`, from a word that is negative during a wait."""
     if waited >= 0:
         return min(waited, now)
     return max(0, waited + now) if alive else 0

@@ -1,8 +1,8 @@
-"""The owner of a job: any user may write any job's id into a record or an environment.
+"""The owner of a job, since any user may write any job's id into a record or an environment.
 
 If Slurm confines jobs, the control group of a process names its job, and a job has one user.
-Elsewhere a job belongs to the first user who states it, since nothing better is known; a job on
-several nodes may then have another owner on each.
+Elsewhere a job belongs to the first user who states its id; on several nodes it may then have
+different owners.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
 
 MAX_COMPONENTS = 128
-"""Ranks of a heterogeneous job state its leader's id, and each component has an id of its own, one
-after the other; at most so many: MAX_HET_JOB_COMPS in Slurm's src/common/slurm_protocol_defs.h."""
+"""The most components of a heterogeneous job.  Its ranks state the id of the leader, and the
+components have the next ids; see MAX_HET_JOB_COMPS in Slurm's src/common/slurm_protocol_defs.h."""
 
 
 def slurm_job(proc: Procfs, pid: int) -> str:
@@ -22,7 +22,7 @@ def slurm_job(proc: Procfs, pid: int) -> str:
 
 
 def contradicts(stated: str, job: str) -> bool:
-    """Whether a process of Slurm's `job` states the id of another job of Slurm's."""
+    """Whether a process in Slurm's `job` states the id of another job of Slurm."""
     if not job or not (stated.isascii() and stated.isdecimal()):
         return False
     return not 0 <= int(job) - int(stated) < MAX_COMPONENTS

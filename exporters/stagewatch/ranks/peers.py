@@ -1,6 +1,6 @@
-"""Whom a rank's work is compared with: ranks that have the same part of the model.
+"""The peers with whose work a rank's is compared: ranks with the same part of the model.
 
-Agents tell it, as Prometheus would have to look through the groups of every rank.
+Agents export this, since Prometheus would have to search the groups of every rank.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from stagewatch.ranks.records import RankRecord
 from stagewatch.record import POINT_TO_POINT
 
 ROLE, NOBODY = "", "none"
-"""What stands for all ranks of the role, and for nobody."""
+"""The label values for all ranks of the role, and for nobody."""
 LEAST_PEERS, LEAST_PARTS = 3, 2
-"""Members of a data-parallel group, as there is no median of two, and of a pipeline."""
+"""The least members of a data-parallel group (two have no median), and of a pipeline."""
 MESSAGES_SECONDS = 600.0
-"""Since its last message a rank may be a part of a pipeline."""
+"""A rank may be a part of a pipeline for so long after its last message."""
 
 _DATA, _PIPELINE = (
     re.compile(rf"(.*[^a-z])?({names})([^a-z].*)?", re.IGNORECASE | re.DOTALL)
     for names in (r"dp|data.?parallel", r"pp|pipe|pipeline")
 )
 Admits = Callable[[str, str, str, str], bool]
-"""Whether a name of a kind of some job and role may become a label."""
+"""Whether a name may become a label, by kind, job, role and name."""
 
 
 def peers_of(record: RankRecord, now: float, admits: Admits) -> str:
-    """The data-parallel group of a rank, else its role, or nobody where it may be a part of a
-    pipeline: it sends or receives messages, or is in a group with that name.
+    """The data-parallel group of a rank, else `ROLE`; `NOBODY` if it may be a part of a pipeline,
+    since it sends or receives messages, or is in a group with such a name.
 
-    `now` is a time of the clock that counts suspend.
+    `now`: a time of the clock that counts suspend.
     """
     groups = sorted((group.size or 0, name) for name, group in record.groups.items())
     of = "group", record.job_id, record.role

@@ -1,4 +1,4 @@
-"""Lists the private directories in which users' ranks keep records where no agent made one."""
+"""Lists the private directories in which ranks keep records if no agent has made a directory."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+from stagewatch.core.descriptors import closing
 from stagewatch.host.mounts import memory_mounts, mount_id, pin
 from stagewatch.places import MEMORY, NAME, private_places
 
 RUNTIME = Path("/run/user")
-"""Has a directory for each user who is logged in; see file-hierarchy(7)."""
+"""Contains a directory for each user who is logged in; see file-hierarchy(7)."""
 MAX_PLACES = 64
 MAX_LOOKED_AT = 65_536
-"""Most names in one directory that are looked at to find others' places."""
+"""The most names in one directory that are looked at to find other users' directories."""
 
 
 def readable_places() -> list[Path]:
-    """The user's own directories, then readable ones of others: as root, or by their permissions.
+    """The user's own directories, then those of others that may be read.
 
-    Another user's must lie in memory: one on a file system that the user serves could hang its
-    reader.  A user has one at most in each of the two parents.
+    A directory of another user must be in memory: on a file system that this user serves, it could
+    hang its reader.  A user has at most one in each of the two parents.
     """
     own = private_places()
     places = dict.fromkeys(place for place in own if place.is_dir())
@@ -39,17 +40,17 @@ def readable_places() -> list[Path]:
 def pinned(place: Path) -> Iterator[int]:
     """A descriptor that stands for a private directory, which is the user's own or in memory.
 
-    Raises `OSError` where it is neither.  Its owner may mount a file system of his own there, or in
-    the place of its parent, at any moment: nothing is asked of that.
+    Raises `OSError` otherwise.  At any moment, its owner may mount a file system there or over its
+    parent, so that file system is not used.
     """
     if place in private_places():
-        with _closing(pin(place, os.O_DIRECTORY)) as found:
+        with closing(pin(place, os.O_DIRECTORY)) as found:
             yield found
         return
     memory = memory_mounts()
-    with _closing(pin(place.parent, os.O_DIRECTORY)) as parent:
+    with closing(pin(place.parent, os.O_DIRECTORY)) as parent:
         _check_memory(parent, memory, place)
-        with _closing(pin(Path(place.name), os.O_DIRECTORY, dir_fd=parent)) as found:
+        with closing(pin(Path(place.name), os.O_DIRECTORY, dir_fd=parent)) as found:
             _check_memory(found, memory, place)
             yield found
 
@@ -57,14 +58,6 @@ def pinned(place: Path) -> Iterator[int]:
 def _check_memory(descriptor: int, memory: frozenset[int], place: Path) -> None:
     if mount_id(descriptor) not in memory:
         raise OSError(f"{place} is not in memory")
-
-
-@contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _of_users() -> Iterator[tuple[str, Path]]:
@@ -86,7 +79,7 @@ def _names(directory: Path) -> Iterator[str]:
 
 
 def _belongs(place: Path, user: str) -> bool:
-    """Whether it is a directory in memory of that user, which may be listed."""
+    """Whether a place is a directory in memory of this user that may be listed."""
     try:
         with pinned(place) as descriptor:
             status = os.fstat(descriptor)

@@ -1,9 +1,9 @@
-"""How much of the page each user's ranks may fill, so that no records crowd out another's.
+"""Divides the page among the ranks of all users, so that no user crowds out another.
 
-The page is shared equally among users; those who need less leave the rest to the others.  A user's
-share is divided likewise among his ranks and the totals of his roles.  A rank or a role needs what
-it needed at the previous look, and some series more; a new one counts as needing everything.  The
-remainder is divided equally.
+Users have equal shares; those who need less leave the rest to the others.  The share of a user is
+divided in the same way among his ranks and the totals of his roles.  A rank or a role needs as much
+as at the previous look, and some series more; a new one needs everything.  The remainder is divided
+equally.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from stagewatch.ranks.model import RANK_LABELS
 PAGE_BYTES = 2_000_000
 """The part of a page for the stages, progress and totals of all ranks."""
 USER_BYTES = 1_500_000
-"""The same for one user."""
+"""The part of a page for the ranks of one user."""
 LINE_BYTES = 140
 """The size of a series without its job and role."""
 
 GROWTH_BYTES = 8_000
-"""How much a rank or a role may at least grow until the next look: two stages."""
+"""The least room for growth of a rank or a role until the next look: two stages."""
 
 LEFT_OUT = gauge(
     "stagewatch_rank_series_left_out",
@@ -40,7 +40,7 @@ K = TypeVar("K")
 
 
 def fair_shares(needs: Mapping[K, float], amount: float) -> dict[K, float]:
-    """Divide all of an amount equally, but those who need less leave the rest to the others."""
+    """Divide an amount equally; those who need less leave the rest to the others."""
     shares: dict[K, float] = {}
     left = amount
     for given, (who, need) in enumerate(sorted(needs.items(), key=lambda item: item[1])):
@@ -61,10 +61,10 @@ class _Room:
 
 @dataclass(slots=True)
 class RationedSamples(Samples):
-    """Samples of each rank and each role up to its room, the first ones."""
+    """Samples of ranks and roles: for each, the first ones for which it has room."""
 
     rooms: Mapping[Sequence[object], _Room] = field(default_factory=dict)
-    """By owner; the number of a rank is one, or its text."""
+    """The rooms by owner; a rank is given by its number or its text."""
 
     def _put(self, metric: Metric, value: float | Histogram, labels: Sequence[object]) -> None:
         room = self.rooms.get(labels[: 3 if metric.labels[:3] == RANK_LABELS else 2])
@@ -78,13 +78,13 @@ class RationedSamples(Samples):
 
 
 class Rations:
-    """Shares out the page anew at each look."""
+    """Divides the page at every look."""
 
     def __init__(self) -> None:
         self._out = RationedSamples()
 
     def samples(self, owners: Mapping[Owner, int]) -> RationedSamples:
-        """Samples with room for these ranks and roles, each with its user."""
+        """Empty samples with room for these ranks and roles; `owners`: their users."""
         before = self._out.rooms
         needs: dict[int, dict[Owner, float]] = defaultdict(dict)
         for owner, uid in owners.items():
@@ -103,7 +103,7 @@ class Rations:
         return self._out
 
     def tell(self) -> None:
-        """Add how much was left out of the latest samples, for each user."""
+        """Add to the latest samples how many series of each user were left out."""
         left_out: Counter[int] = Counter()
         for room in {id(room): room for room in self._out.rooms.values() if room.left_out}.values():
             left_out[room.uid] += room.left_out

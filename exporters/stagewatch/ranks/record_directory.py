@@ -46,34 +46,34 @@ from stagewatch.record import FILE_SIZE, VERSION
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
 MAX_LISTED = 4 * MAX_ENTRIES
-"""Most that are listed: beyond the others, for files that a living process holds the lock of."""
+"""The most names that are listed; beyond `MAX_ENTRIES`, only those with a locked file count."""
 MAX_LOCKS = 65_536
-"""Most locks of the machine that are looked at."""
+"""The most locks of the machine that are read."""
 MAX_RECORDS_PER_USER = 256
 """So that one user's files cannot crowd out another's ranks."""
 QUOTA_BYTES = MAX_RECORDS_PER_USER * FILE_SIZE
 """Bytes in files of one user above which the user is reported."""
 MAX_QUOTA_ENTRIES = 8192
-"""Files that are looked at for that; where the directory has a file system of its own, half as many
-fit."""
+"""The most files that count for the quota; a directory with a file system of its own has room for
+half as many."""
 BYTES_OF_A_FILE = 16_384
-"""The least size that a file counts as, since their number has a limit too."""
+"""A smaller file counts as so many bytes, since the number of files is limited too."""
 MAX_RECORDS = 768
-"""Each takes a descriptor, and a process usually may have 1024; fewer if its limit is lower."""
+"""The most records, each of which takes a descriptor; fewer if the process may open only few."""
 GRACE_SECONDS = 600.0
 """How long a dead rank's record is kept before the agent removes it."""
 LINGER_SECONDS = 5.0
-"""How long a closed record is still returned: at least once to whoever reads every few seconds."""
+"""How long a closed record is still returned, so that a reader every few seconds gets it once."""
 HALTED_SECONDS = 2.0
-"""A writer that stays in the middle of a store for this long is stopped or dead, not busy."""
+"""A writer that stays in the middle of a store for so long is stopped or dead, and not busy."""
 RECHECK_SECONDS = 10.0
-"""How long a file that was turned away is left alone, and a list of directories is kept."""
+"""How long a refused file is not opened again, and how long a list of directories is kept."""
 MAX_RECHECK_SECONDS = 640.0
-"""A file that is turned away again is left alone twice as long, up to this."""
+"""A file that is refused again is left alone twice as long, up to this time."""
 ADMISSION_SECONDS = 0.25
 """How long one look opens files that may be records; the others wait for the next look."""
 ADMITTED_AT_LEAST = 64
-"""Files that one look opens however long that takes, or a busy machine would never show a rank."""
+"""One look opens so many files even if that takes longer, or a busy machine might show no rank."""
 MAX_PRIVATE_ENTRIES = 1024
 """Most entries of a private directory looked at in one pass."""
 
@@ -89,7 +89,7 @@ _identity = operator.attrgetter(
     *("job_id", "role", "rank", "local_rank", "world_size", "gpu", "host", "created"),
     *("pid", "pid_namespace", "boot_id", "start_ticks"),
 )
-"""What a writer states once, when it begins."""
+"""The fields that a writer states once, when it begins."""
 
 
 class WrongOwner(Exception):
@@ -113,24 +113,24 @@ class _Open:
     uid: int
     good: RankRecord | None = None
     copied: int = 0
-    """The hash of the bytes that it was read from."""
+    """The hash of the bytes of `good`."""
     halted: tuple[Busy, float] | None = None
-    """The place where its writer is in the middle of a store, and since when."""
+    """The parts that its writer is in the middle of storing, and since when."""
     ended: float | None = None
     removed: bool = False
     slurm_job: str | None = None
-    """The job that Slurm has put its writer into; empty if none, `None` before a look."""
+    """The job into which Slurm has put its writer; empty if none, `None` before the first look."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A file that was turned away."""
+    """A refused file."""
 
     reason: str
     at: float
     wait: float = RECHECK_SECONDS
     uid: int | None = None
-    """The owner of the file, if all his places were taken."""
+    """The owner of the file, if there was no room for more of his records."""
 
 
 class RecordDirectory:
@@ -159,18 +159,18 @@ class RecordDirectory:
         self._open: dict[str, _Open] = {}
         self._turned_away: dict[str, _Refusal] = {}
         self._done: set[str] = set()
-        """Files of ended ranks that may not be removed; they never come back."""
+        """Files of ended ranks that we may not remove; they are not read again."""
         self._owners: dict[str, int] = {}
-        """The user of each job that had a living rank."""
+        """The user of each job that had a live rank."""
         self.skipped: Counter[str] = Counter()
-        """Files passed over in the last look, by reason."""
+        """The number of files skipped at the last look, by reason."""
 
     def read(self) -> list[RankRecord]:
-        """All records; that of an ended rank for a while longer.
+        """All records; those of ended ranks for a while longer.
 
         Once returned, a record is returned every time until it is forgotten for good.  Raises
-        `NoData` where the directory is missing and there is no record elsewhere or open,
-        `SourceError` where it cannot be listed.
+        `NoData` if the directory is missing and there is no other record, and `SourceError` if it
+        cannot be listed.
         """
         self.skipped.clear()
         names: dict[str, int] = dict.fromkeys(self._private_names(), 0)
@@ -195,7 +195,7 @@ class RecordDirectory:
     def recording(self, record: RankRecord) -> Recording | None:
         """The present content of a record that `read` has returned, with its events.
 
-        `None` if it has been forgotten since, or cannot be read.
+        `None` if the record was forgotten since, or cannot be read.
         """
         entry = self._open.get(record.name)
         if entry is None:
@@ -209,9 +209,9 @@ class RecordDirectory:
         return Recording(record, raw, boot, time.time_ns())
 
     def available_bytes(self) -> int | None:
-        """Room for further records, 0 also if no file can be made; `None` if unknown.
+        """Room for further records in bytes, 0 if no file can be made; `None` if unknown.
 
-        It is the room of users without privileges; see `f_bavail` and `f_favail` in statvfs(3).
+        It is the room for users without privileges; see `f_bavail` and `f_favail` in statvfs(3).
         """
         try:
             room = os.statvfs(self._directory)
@@ -221,9 +221,9 @@ class RecordDirectory:
         return 0 if no_file else room.f_bavail * room.f_frsize
 
     def over_quota(self) -> dict[int, int]:
-        """Bytes in the directory by user, for users with more than all of their records may take.
+        """Bytes in the directory by user, for users above `QUOTA_BYTES`.
 
-        Any user may write there, and so keep others from making a record.
+        Any user may fill the directory, and so keep others from making a record.
         """
         used: Counter[int] = Counter()
         with (
@@ -273,7 +273,7 @@ class RecordDirectory:
         return names
 
     def _private_names(self) -> set[str]:
-        """Full names of the files in private directories; no other kind of file is counted."""
+        """Full names of the records in private directories."""
         now = self._clock()
         if now - self._listed_at >= RECHECK_SECONDS:
             self._listed_at = now
@@ -288,8 +288,8 @@ class RecordDirectory:
 
     @contextlib.contextmanager
     def _above(self, name: str) -> Iterator[tuple[int, Path]]:
-        """The directory of a file, and its name there; the directory is opened anew, so that the
-        owner of a private one cannot lead elsewhere."""
+        """The directory of a file, opened anew, and the file's name in it, so that the owner of a
+        private directory cannot redirect us."""
         path = self._directory / name
         if path.parent == self._directory:
             with _opened_directory(self._directory) as fd:
@@ -299,9 +299,9 @@ class RecordDirectory:
                 yield fd, Path(path.name)
 
     def _admit(self, names: dict[str, int]) -> None:
-        """Open what may be records: new files first, then those that have waited longest.
+        """Open files that may be records: new ones first, then those that have waited longest.
 
-        Of many, those first that living processes hold the locks of, of each user as many.
+        If there are many, files whose lock a live process holds come first, in turn of each user.
         """
         now = self._clock()
         users = Counter(entry.uid for entry in self._open.values())
@@ -340,7 +340,7 @@ class RecordDirectory:
             self._open[name] = entry
 
     def _places_of_writers(self, due: list[str], inodes: dict[str, int]) -> dict[str, int]:
-        """Of each file that a process holds the lock of, how many of its user's come before it."""
+        """For each file whose lock a process holds, the number of its user's files before it."""
         held = locks()
         before: Counter[int | None] = Counter()
         places = {}
@@ -352,10 +352,10 @@ class RecordDirectory:
         return places
 
     def _make_room(self, uid: int, users: Counter[int]) -> bool:
-        """Whether there is a place for a record of this user.
+        """Whether there is room for a record of this user, perhaps after dropping another one.
 
-        A record of the user, or else of who has most, whose rank ended longest ago gives way; where
-        all are full of living ranks, one of who has most.
+        The record of the user, or else of the user with most, whose rank ended longest ago is
+        dropped; without ended ranks, a record of the user with most.
         """
         crowded = users[uid] >= MAX_RECORDS_PER_USER
         if not crowded and len(self._open) < self._most:
@@ -418,7 +418,7 @@ class RecordDirectory:
         return dataclasses.replace(record, life=life, pid=pid, name=name, uid=entry.uid)
 
     def _copy(self, entry: _Open) -> RankRecord | None:
-        """The record as it is; the last good one while its writer is in the middle of a store."""
+        """The present record; while its writer is in the middle of a store, the last good one."""
         raw, busy = copy_record(entry.fd)
         if busy:
             now = self._clock()
@@ -453,9 +453,9 @@ class RecordDirectory:
     def _of_their_owners(self, records: list[RankRecord]) -> list[RankRecord]:
         """The records, each under a job of its own user.
 
-        A job belongs to the user for whom Slurm runs it, where that can be told, else to that of
-        its first living rank as long as he has a record of it.  A living rank of another user is
-        shown under a job of its own, a dead one is not.
+        A job belongs to the user for whom Slurm runs it, if that is known; else to the user of its
+        first live rank, as long as he has a record of it.  A live rank of another user is shown
+        under another job; a dead one is not shown.
         """
         present = {(record.job_id, record.uid) for record in records}
         alive = [record for record in records if record.life is Life.ALIVE]
@@ -488,9 +488,9 @@ def _opened_directory(path: Path) -> Iterator[int]:
 
 
 def open_inside(directory: int, file: Path) -> int | str:
-    """A descriptor of a plain file of a directory, or the reason why it is none to be read.
+    """A descriptor of a regular file in a directory, or the reason why it cannot be read.
 
-    What a user has mounted there is never opened: its file system might not answer.
+    Mounts in the directory are never opened, since a user's file system might not answer.
     """
     try:
         path = pin(file, dir_fd=directory)
@@ -516,9 +516,9 @@ def _refused(error: OSError) -> str:
 
 
 def _check_same(before: RankRecord, record: RankRecord) -> None:
-    """Refuse a record that changes its identity: every new name would be stored as new series.
+    """Refuse a record that changes its identity, since every new name would make new series.
 
-    Only the framework may be named later, by a hook.  Raises `CorruptRecord`.
+    Only the framework may be stated later, by a hook.  Raises `CorruptRecord`.
     """
     if _identity(before) != _identity(record) or before.framework not in ("", record.framework):
         raise CorruptRecord("the record changed its identity")
@@ -527,8 +527,8 @@ def _check_same(before: RankRecord, record: RankRecord) -> None:
 def life_of(record: RankRecord, fd: int, owner: int, proc: Procfs) -> tuple[Life, int]:
     """Whether the writer lives, and its pid in the agent's PID namespace (or `UNSEEN`).
 
-    Only what the kernel confirms of the record is believed; `owner` is the user whom the file
-    belongs to.  Raises `WrongOwner`.
+    A claim of the record counts only if the kernel confirms it; `owner`: the owner of the file.
+    Raises `WrongOwner`.
     """
     if record.closed:
         return Life.CLOSED, record.pid
@@ -546,8 +546,8 @@ def life_of(record: RankRecord, fd: int, owner: int, proc: Procfs) -> tuple[Life
 
 
 def locks(file: Path = Path("/proc/locks")) -> dict[int, int]:
-    """The process that holds the lock for writing of each inode, whichever file system that is of;
-    see proc_locks(5)."""
+    """The process that holds the write lock of each inode, on any file system; see
+    proc_locks(5)."""
     found = {}
     with contextlib.suppress(OSError), file.open() as lines:
         for line in itertools.islice(lines, MAX_LOCKS):
@@ -570,7 +570,7 @@ def lock_holder(fd: int) -> tuple[bool, int]:
     """Whether a process holds the writer's lock, and its pid in our namespace (0: not visible).
 
     See F_GETLK in fcntl(2): the kernel translates the pid into the caller's PID namespace.  Asking
-    for a read lock reports write locks alone, and only who may write the file can hold one.
+    for a read lock finds only write locks, which take permission to write the file.
     """
     asked = _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))

@@ -1,8 +1,8 @@
 """Reads one stage record safely.
 
 Other users write these files, so nothing in them is trusted; and their writers do not wait, so a
-copy may be torn.  Each unit that a writer stores (the header with its tables, each lane) is copied
-as a unit: its sequence number was even before the copy and is the same after it.
+copy may be torn.  Each unit of the writer (the header with its tables, each lane) is copied as a
+unit: its sequence number was even before the copy, and is the same after it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LANES: tuple[_Part, ...] = tuple(
 )
 
 Busy = tuple[tuple[int, bytes], ...]
-"""The parts that a writer was in the middle of, by offset, with their sequence numbers."""
+"""The parts that a writer was in the middle of storing: offsets and sequence numbers."""
 
 
 class CorruptRecord(Exception):
@@ -61,7 +61,7 @@ class CorruptRecord(Exception):
 
 
 class OtherVersion(CorruptRecord):
-    """The record of a client whose layout is not this agent's."""
+    """The record of a client with another layout than this agent's."""
 
 
 class Life(Enum):
@@ -94,25 +94,25 @@ class Lane:
     thread: int
     """Thread id in the rank's PID namespace."""
     progress: float
-    """`CLOCK_BOOTTIME` of the last mark of progress, seconds; 0 where there was none."""
+    """`CLOCK_BOOTTIME` of the last mark of progress, seconds; 0 if there was none."""
     marks: int
     step: int | None
     times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Nanoseconds by stage while it was the thread's innermost one: between marks of progress, and
-    of those inside of collectives or waiting for the device (negative: as `T_WAITED` has it)."""
+    """By stage, nanoseconds as the thread's innermost stage between marks of progress; and of
+    these, nanoseconds in collectives or in waits for the device (negative: see `T_WAITED`)."""
     batches: int = 0
-    """Nanoseconds that the thread has waited for batches of data (negative likewise)."""
+    """Nanoseconds that the thread has waited for batches of data (negative: see `T_WAITED`)."""
     device: int = 0
-    """Nanoseconds that it has waited for its device (negative likewise)."""
+    """Nanoseconds that it has waited for its device (negative: see `T_WAITED`)."""
     steps: tuple[tuple[int, int], ...] = ()
-    """When its latest steps began, in order, and how long it had waited by then: nanoseconds of
-    `CLOCK_BOOTTIME` and of waiting (negative: no step begins or ends here that can be measured)."""
+    """For its latest steps in order: when the step began, in nanoseconds of `CLOCK_BOOTTIME`, and
+    how many nanoseconds the thread had waited by then (negative: the step cannot be measured)."""
 
     @property
     def step_began(self) -> float | None:
-        """`CLOCK_BOOTTIME` when its step began, seconds. It is later than that if more has happened
-        since then than the record keeps, and `None` if no step, or no beginning of it, was
-        recorded."""
+        """`CLOCK_BOOTTIME` when its step began, seconds; `None` if that was not recorded.
+
+        It is too late if more has happened since than the record keeps."""
         begun = [time for time, waited in self.steps if waited != layout.APART]
         known = begun[-1:] or [time for time, _ in self.steps[:1]]
         return known[0] / 1e9 if known and self.step is not None else None
@@ -120,7 +120,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class StageTotals:
-    """Durations of a closed stage and gaps between its progress marks, in buckets of their own."""
+    """Buckets of a stage: its durations, and the gaps between its marks of progress."""
 
     durations: tuple[int, ...]
     duration_seconds: float
@@ -129,7 +129,7 @@ class StageTotals:
     longest_gap: float = 0.0
     """Seconds; over all threads, first gaps included."""
     recent_gap: float = 0.0
-    """Seconds: the longest gap but for first ones; fades over two days (`GAP_MEMORY`)."""
+    """Seconds: the longest gap without first gaps; it fades over two days (`GAP_MEMORY`)."""
 
     def __add__(self, other: StageTotals) -> StageTotals:
         return StageTotals(
@@ -150,9 +150,9 @@ class Calls:
     seconds: float
     errors: int
     open: int
-    """How many are in flight."""
+    """Number of calls in flight."""
     oldest: float
-    """`CLOCK_BOOTTIME` when the oldest of these began, seconds; infinite where there is none."""
+    """`CLOCK_BOOTTIME` when the oldest call in flight began, seconds; infinite if there is none."""
 
     def __add__(self, other: Calls) -> Calls:
         return Calls(
@@ -169,19 +169,19 @@ class Group:
     """A process group that the rank is a member of, and its last entry into a collective there."""
 
     sequence: int
-    """Entries since the group was made."""
+    """Number of entries since the group was made."""
     entered: float
     """`CLOCK_BOOTTIME` of the last entry, or of the last wait for one; 0 before the first."""
     left: float
     told: bool
-    """Whether the writer records when the rank leaves."""
+    """Whether the writer records when the rank leaves a collective."""
     size: int | None
-    """Members, where the writer knows."""
+    """Number of members, if the writer knows it."""
     op: str
     elements: int | None
     """Elements of the tensor, if all members must have the same number."""
     peer: int | None
-    """Global rank that a send or receive is with."""
+    """The global rank of the peer of a send or receive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class RankRecord:
     job_name: str
     """The user's name for the job; empty if no launcher set one."""
     pid: int
-    """In the rank's PID namespace; out of a `RecordDirectory` in the agent's, 0 if not visible."""
+    """In the rank's PID namespace; from a `RecordDirectory`, in the agent's, 0 if not visible."""
     boot_id: str
     pid_namespace: int
     start_ticks: int
@@ -222,11 +222,11 @@ class RankRecord:
     lanes: tuple[Lane, ...]
     totals: Mapping[str, StageTotals]
     expected_until: float
-    """`CLOCK_BOOTTIME` until which the trainer expects a pause, seconds; 0: it expects none."""
+    """`CLOCK_BOOTTIME` until which the trainer expects a pause, seconds; 0 if it expects none."""
     groups: Mapping[str, Group]
     """By name; sends and receives are in `POINT_TO_POINT`."""
     scalars: Mapping[str, float]
-    """Without those in `replicas`."""
+    """The scalars that are no checks of replicas."""
     work: Mapping[str, tuple[float, float, float]]
     """Tokens, FLOPs and samples by stage."""
     calls: Mapping[str, Calls]
@@ -245,14 +245,16 @@ class RankRecord:
 
     @property
     def collectives(self) -> dict[str, int]:
-        """Entries by group, as far as members of the group have equally many."""
+        """Number of entries by group, for groups in which all members have equally many."""
         groups = self.groups.items()
         return {name: group.sequence for name, group in groups if name != layout.POINT_TO_POINT}
 
     @property
     def inside(self) -> dict[str, Group]:
-        """The groups that the rank is inside a collective of. An entry without an end lasts until
-        any thread makes a mark of progress or enters another."""
+        """The groups in whose collectives the rank is.
+
+        An entry without a recorded end lasts until any thread makes a mark of progress or enters
+        another collective."""
         newest = max((group.entered for group in self.groups.values()), default=0.0)
         marked = max((lane.progress for lane in self.lanes), default=0.0)
         return {
@@ -263,21 +265,22 @@ class RankRecord:
 
     @property
     def training(self) -> Lane | None:
-        """The lane of the training thread, or the one marked last if that thread marked nothing."""
+        """The lane of the training thread; if that made no mark, the lane with the last mark."""
         if not self.lanes or self.lanes[0].marks:
             return self.lanes[0] if self.lanes else None
         return max(self.lanes, key=lambda lane: lane.progress)
 
     @property
     def unmarked(self) -> bool:
-        """Whether no thread has made a mark of progress, so that the rank's collectives alone show
-        that it goes on."""
+        """Whether no thread has made a mark of progress, so that only collectives show that the
+        rank goes on."""
         return bool(self._entered) and not any(lane.progress for lane in self.lanes)
 
     @property
     def progress(self) -> float:
-        """`CLOCK_BOOTTIME` of the last mark of progress in that lane, seconds; of an unmarked rank
-        when it last entered or left a collective; 0 without either."""
+        """`CLOCK_BOOTTIME` of the last mark of progress in the lane `training`, seconds.
+
+        For an unmarked rank, when it last entered or left a collective; 0 without either."""
         if self.unmarked:
             return self._entered
         return self.training.progress if self.training else 0.0
@@ -288,8 +291,8 @@ class RankRecord:
 
     @property
     def open(self) -> Frame | None:
-        """The innermost open stage of that lane, open since its outermost part began; `init` of a
-        rank that is unmarked."""
+        """The innermost open stage of the lane `training`, with the start of its outermost part;
+        `init` for an unmarked rank."""
         lane = self.training
         if self.unmarked:
             return Frame("init", "", None, self.progress)
@@ -308,9 +311,9 @@ class Recording:
 
     record: RankRecord
     raw: bytes
-    """The file up to its events."""
+    """The file up to the end of its events."""
     boot_ns: int
-    """`CLOCK_BOOTTIME` after the copy; all that happened lies before it."""
+    """`CLOCK_BOOTTIME` after the copy; all events are earlier."""
     wall_ns: int
     """Unix time of the same moment."""
 
@@ -324,9 +327,9 @@ def version_of(fd: int) -> int | None:
 
 
 def copy_record(fd: int) -> tuple[bytes, Busy]:
-    """The bytes of a record, and which parts of them are torn.
+    """The bytes of a record, and which of its parts are torn.
 
-    Raises `CorruptRecord` where there is no record, `OSError` where it cannot be read.
+    Raises `CorruptRecord` if it is no record, and `OSError` if it cannot be read.
     """
     raw = bytearray(os.pread(fd, RECORD_SIZE, 0))
     if not _looks_like_record(raw):
@@ -358,15 +361,15 @@ def copy_ring(fd: int) -> bytes:
 
 
 def copy_rest(fd: int) -> bytes:
-    """What lies behind the events.  Raises `OSError`.
+    """The bytes behind the events.  Raises `OSError`.
 
-    Each of its words counts alone, so no copy is torn; torn beginnings of steps are told.
+    Each word counts by itself, so no copy is torn; torn beginnings of steps are recognised.
     """
     return os.pread(fd, FILE_SIZE - WORK_AT, WORK_AT)
 
 
 def _settled(fd: int, raw: bytearray, part: _Part) -> bool:
-    """Copy a part until its writer does not change it meanwhile; returns whether that happened."""
+    """Copy a part until the copy is not torn; returns whether that succeeded."""
     start, size, at = part
     for _ in range(ATTEMPTS):
         before = _word_at(raw, at)
@@ -384,12 +387,12 @@ def _word_at(raw: bytearray, at: int) -> bytearray:
 
 
 def _looks_like_record(raw: bytes | bytearray) -> bool:
-    """Whether it is a record that its writer has completed: alone, with its events, or the file."""
+    """Whether these bytes are of a complete record: alone, with its events, or the whole file."""
     return len(raw) in (RECORD_SIZE, WORK_AT, FILE_SIZE) and raw.startswith(layout.MAGIC)
 
 
 def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
-    """A record from its bytes, which `rest` follows where they are not the whole file.
+    """A record from its bytes; `rest`: the bytes behind the events, if `raw` is not the whole file.
 
     Raises `CorruptRecord` with the reason.
     """
@@ -507,7 +510,7 @@ def _times(words: memoryview, base: int) -> dict[str, tuple[int, int]]:
 
 
 def _totals(words: memoryview, lanes: list[int]) -> dict[str, StageTotals]:
-    """Totals of every stage that was ever completed or marked, over all lanes."""
+    """The totals, over all lanes, of every stage that was ever completed or had a mark."""
     size = layout.TOTAL_WORDS
     totals: dict[str, StageTotals] = {}
     for lane in lanes:

@@ -22,8 +22,8 @@ _NAME = re.compile(rf"{REPLICA}({'|'.join(map(str, REPLICA_SLOTS))})/([^@]*)@(.*
 
 CHECK = gauge(
     "rl_rank_replica_check",
-    "The last check of what all ranks of the group must have alike, among the steps that are "
-    "multiples of `every`: the step (modulo 2^21) times 2^32, plus a checksum.",
+    "Last check of a value that must be equal on all ranks of the group, at a step that is a "
+    "multiple of `every`: the step (modulo 2^21) times 2^32, plus a checksum.",
     (*RANK_LABELS, "uuid", "group", "name", "every"),
 )
 NOT_FINITE = gauge(
@@ -63,7 +63,7 @@ class ReplicasCollector(Collector):
 
 SPEC = Declaration(
     name="replicas",
-    help="checks of what ranks must have alike, from their stage records",
+    help="checks of values that must be equal on all ranks, from their stage records",
     interval=5.0,
     options=NoOptions,
 )

@@ -1,9 +1,9 @@
-"""The servers of this node that ranks are connected to: one that has ended still has a name.
+"""The servers of this node to which ranks are connected, remembered after they have ended.
 
-A rank that is refused closes its socket, sleeps and asks again: the kernel shows nothing of whom it
-asks.  So the agent remembers who answered where.  It looks once who listens at an address of this
-node that a rank has called; from then on, whether that process lives, and what it calls itself, as
-a router calls engines.  It also remembers when a rank last asked a server that runs.
+A refused rank closes its socket, sleeps and asks again, so the kernel does not show whom it asks.
+Therefore the agent remembers the processes that listen at addresses of this node which ranks have
+called.  It then follows whether such a process lives, and whom it calls itself, as a router calls
+engines.  It also remembers when a rank last asked a server that runs.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from stagewatch.ranks.waits.tcp import Address, Table, is_loopback, local, remot
 
 LOOK_SECONDS = 5.0
 CALLS_SECONDS = 10.0
-"""Between looks at what servers call, which takes their descriptors and a dump of sockets."""
+"""Time between looks at whom servers call, which read their descriptors and a dump of sockets."""
 USED_SECONDS = 30.0
-"""A rank still wants a server that it was connected to so shortly before its last progress."""
+"""A rank still needs a server if it was connected so shortly before its last progress."""
 AGAIN_SECONDS = 10.0
 """A rank that asks a server so long after its last step asks it again and again."""
 KEPT_SECONDS = 900.0
-"""After a process last called a server."""
+"""How long a caller is remembered after it last called a server."""
 BURST_SECONDS = 10.0
-"""What searches of all processes may take before they are rationed to `MAX_SHARE` of the time."""
+"""Searches of all processes may take so much time at once; in the long run, `MAX_SHARE` of it."""
 MAX_ACCEPTED = 65_536
 MAX_ADDRESSES = 256
-"""Called addresses that are remembered."""
+"""The most called addresses that are remembered."""
 
 Place = tuple[int, Address]
-"""A network namespace, and where in it somebody listens."""
+"""A network namespace, and an address in it at which a process listens."""
 Held = Mapping[int, bytes | None]
 """The inodes of sockets by process."""
 Gone = Mapping[int, tuple[str, ...]]
-"""By process: the servers that it called and that have ended."""
+"""By process, the ended servers that it called."""
 Repeated = Mapping[str, frozenset[int]]
-"""Servers that a process asks again and again, by name: all processes that call them."""
+"""By name of a server that a process asks again and again, all processes that call the server."""
 Calls = defaultdict[Place, dict[int, float]]
-"""The processes that are connected to a server, and when each last sent it something."""
+"""By server, the connected processes, and when each last sent it data."""
 
 
 @dataclass(slots=True)
@@ -56,17 +56,17 @@ class Server:
 
     name: str
     holders: Mapping[int, int]
-    """When they began, in ticks since the boot, by pid."""
+    """By pid, when the process began, in ticks since the boot."""
     seen: float
-    """When one of them was last seen to run."""
+    """When one of the holders was last seen to run."""
     callers: dict[int, float] = field(default_factory=dict)
-    """When processes were last seen to be connected to it."""
+    """By process, when it was last seen connected to the server."""
     asked: dict[int, float] = field(default_factory=dict)
-    """When these last sent it something."""
+    """By process, when it last sent data to the server."""
 
 
 class Servers:
-    """Remembers servers; `look` is cheap unless a rank calls somebody new."""
+    """Remembers servers; `look` is cheap unless a rank calls a new address."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class Servers:
         self._due = self._calls_due = clock()
         self._spent = 0.0
         self._accepted: set[int] = set()
-        """Sockets of servers that are no calls of theirs."""
+        """Sockets of servers that are not calls of theirs."""
         self._known: dict[Place, Server | None] = {}
-        """`None` where nobody listens, or a rank, or who cannot be seen."""
+        """By place, the server; `None` if nobody listens, or a rank or unseen process does."""
 
     def look(self) -> None:
-        """Note who is connected to whom, at most every few seconds."""
+        """Note which processes are connected to which servers, at most every few seconds."""
         now = self._clock()
         if now < self._due:
             return
@@ -107,9 +107,11 @@ class Servers:
             return
 
     def gone(self, pid: int, silent: float, late: float) -> Gone:
-        """The servers that a process called until about its last progress, or that such a server
-        called, and that have ended between that and when it was overdue: `silent` and `late` are
-        seconds."""
+        """The ended servers that a process called until about its last progress, by the process
+        that called them: itself or another of its servers.
+
+        They must have ended between its last progress (`silent` seconds ago) and the time when it
+        was overdue (`late` seconds ago)."""
         now = self._clock()
         began = now - silent - USED_SECONDS
         found: defaultdict[int, tuple[str, ...]] = defaultdict(tuple)
@@ -128,11 +130,11 @@ class Servers:
         return found
 
     def asked(self, silent: Mapping[int, float]) -> Mapping[int, Repeated]:
-        """By process: the servers that run and that it asks again and again.
+        """By process, the running servers that it asks again and again.
 
-        `silent`: seconds since each made its last step.  It has sent the server something lately,
-        well after that; or it called the server until then, and connections to it end as soon as
-        they are made, at least two of each that called it within `AGAIN_SECONDS`.
+        `silent`: by process, the seconds since its last step.  The process has sent data to the
+        server well after that step; or it called the server until then, and connections to the
+        server end as soon as they are made: within `AGAIN_SECONDS` at least two for each caller.
         """
         now = self._clock()
         began = {pid: now - seconds - USED_SECONDS for pid, seconds in silent.items()}
@@ -155,7 +157,7 @@ class Servers:
         return found
 
     def _look(self, families: Families, now: float) -> None:
-        """Find who calls whom now, who of the known servers runs, and what is new."""
+        """Find the present calls, the running ones of the known servers, and new servers."""
         look = self._sockets.look(LOOK_SECONDS)
         ranks = {local(one) for mine in look.owned.values() for one in mine}
         calls: Calls = defaultdict(dict)
@@ -185,8 +187,8 @@ class Servers:
         families: Families,
         now: float,
     ) -> None:
-        """Learn who listens where nobody known runs, and whom they call, as far as the ration
-        lasts."""
+        """Learn the processes that listen at places without a running server, and whom they call,
+        as far as the time ration lasts."""
         new = {one for one in calls if one not in running and self._known.get(one, one) is not None}
         self._spent = max(0.0, self._spent - LOOK_SECONDS * MAX_SHARE)
         if not new or self._spent >= BURST_SECONDS:
@@ -203,7 +205,7 @@ class Servers:
     def _remember(
         self, calls: Mapping[Place, Mapping[int, float]], running: Collection[Place], now: float
     ) -> None:
-        """Note who has called whom, and forget callers and servers of long ago."""
+        """Note the calls, and forget old callers and servers."""
         for place, server in list(self._known.items()):
             if server is not None:
                 server.seen = now if place in running else server.seen
@@ -217,15 +219,15 @@ class Servers:
                 del self._known[place]
 
     def _tables(self) -> dict[int, Table]:
-        """What listens, by network namespace."""
+        """The listening sockets, by network namespace."""
         sockets = self._sockets.every(listening=True)
         return {namespace: Table(mine) for namespace, mine in sockets.items()}
 
     def _called_by(
         self, held: Held, ranks: Collection[Address]
     ) -> Iterator[tuple[int, Place, float]]:
-        """Whom processes are connected to, given the sockets that they hold, and for how many
-        seconds each has sent nothing there."""
+        """The calls of processes by their sockets: the process, the place that it is connected to,
+        and for how many seconds it has sent nothing there."""
         pids = {int(inode): pid for pid, mine in held.items() for inode in (mine or b"").split()}
         for inode in self._accepted & pids.keys():
             del pids[inode]
@@ -244,7 +246,7 @@ class Servers:
     def _learn(
         self, places: Iterable[Place], held: Held, tables: Mapping[int, Table], families: Families
     ) -> set[int]:
-        """Note who listens there, and return these processes."""
+        """Note the processes that listen at these places, and return them."""
         wanted = {
             one.inode: (namespace, at)
             for namespace, at in places
@@ -270,7 +272,7 @@ class Servers:
 def _called(
     mine: Collection[TcpSocket], ranks: Collection[Address]
 ) -> Iterator[tuple[Address, float]]:
-    """The addresses of this node that a process is connected to, but for those of ranks, and for
+    """The addresses of this node to which a process is connected, without those of ranks, and for
     how many seconds it has sent nothing there."""
     listening = {one.local_port for one in mine if one.state == "listen"}
     for one in mine:

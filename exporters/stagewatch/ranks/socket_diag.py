@@ -1,12 +1,13 @@
 """TCP sockets of any network namespace, with the kernel's statistics; see sock_diag(7).
 
-This module parses the answers itself, since it wants a few fields of the few sockets that belong
-to ranks: that takes a tenth of pyroute2's time and none of its memory.  The layouts are `struct
+This module parses the answers itself, since it needs only a few fields of the few sockets of ranks:
+that takes a tenth of pyroute2's time and none of its memory.  The layouts are `struct
 inet_diag_msg` in linux/inet_diag.h and `struct tcp_info` in linux/tcp.h.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -16,11 +17,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import SourceError
-from stagewatch.host.procfs import Procfs
 
 ENTER_SECONDS = 2.0
-"""How long it may take to enter a network namespace."""
+"""Timeout for entering a network namespace."""
 
 STATES = {
     1: "established",
@@ -62,7 +63,7 @@ data_segs_in, data_segs_out"""
 
 @dataclass(frozen=True, slots=True)
 class TcpStatistics:
-    """What the kernel keeps of a connection."""
+    """The kernel's statistics of a connection."""
 
     last_received: float
     """Seconds since data came in, or since the connection began."""
@@ -72,7 +73,7 @@ class TcpStatistics:
     bytes_acknowledged: int
     bytes_received: int
     data_segments_sent: int
-    """Repeats included."""
+    """Retransmissions included."""
     data_segments_received: int = 0
     last_sent: float = 0.0
     """Seconds since data was sent, or since the connection began."""
@@ -80,7 +81,7 @@ class TcpStatistics:
 
 @dataclass(frozen=True, slots=True)
 class TcpSocket:
-    """One socket; for a listening one the queues are waiting connections and their limit."""
+    """One socket; the queues of a listening socket are waiting connections and their limit."""
 
     state: str
     local_port: int
@@ -92,7 +93,7 @@ class TcpSocket:
     inode: int
     statistics: TcpStatistics | None
     local_address: bytes = b""
-    """16 bytes in network order; of IPv4 only the first four count."""
+    """16 bytes in network order; for IPv4, the first four count."""
     peer_address: bytes = b""
     family: int = 0
 
@@ -118,7 +119,7 @@ def dump(
 ) -> list[TcpSocket]:
     """Every TCP socket in one of these states, v4 and v6, for which `wanted(inode)` holds.
 
-    Raises `SourceError` where the kernel refuses; the netlink socket is of no more use then.
+    Raises `SourceError` if the kernel refuses; then the netlink socket cannot be used any more.
     """
     sockets: list[TcpSocket] = []
     for data, body, end in _sockets(diag, states):
@@ -129,7 +130,7 @@ def dump(
 
 
 def ended(diag: socket.socket, seconds: float) -> list[TcpSocket]:
-    """The ends of connections that closed first, within so many seconds; they have no process.
+    """The ends that closed their connection first, within so many seconds; they have no process.
 
     Raises `SourceError` as `dump` does.
     """
@@ -155,7 +156,7 @@ def answers(diag: socket.socket, request: bytes) -> Iterator[tuple[bytes, int, i
     """What the kernel answers to a request for sockets of a family: bytes, and where in them one
     message begins and ends.
 
-    Raises `SourceError` where the kernel refuses; the netlink socket is of no more use then.
+    Raises `SourceError` if the kernel refuses; then the netlink socket cannot be used any more.
     """
     header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _DUMP, 0, 0)
     try:
@@ -185,7 +186,7 @@ def _answers(diag: socket.socket) -> Iterator[tuple[bytes, int, int]]:
 
 
 def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The attributes behind a message: what each is, and where it begins and ends."""
+    """The attributes behind a message: type, begin and end of each."""
     while at + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if length < _ATTRIBUTE.size:
@@ -234,9 +235,11 @@ def _statistics(data: bytes, at: int) -> TcpStatistics:
     )
 
 
-def namespace_of(proc: Path, pid: int | str) -> int | None:
-    """The inode of a process's network namespace; `None` if it is gone or hidden."""
-    return Procfs(proc).network_namespace(os.getpid() if pid == "self" else int(pid))
+def own_namespace(proc: Path) -> int | None:
+    """The inode of this process's network namespace; `None` if it is hidden."""
+    with contextlib.suppress(OSError):
+        return (proc / "self/ns/net").stat().st_ino
+    return None
 
 
 class NamespaceSockets:
@@ -248,11 +251,11 @@ class NamespaceSockets:
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
-        self._own = namespace_of(proc, "self")
+        self._own = own_namespace(proc)
         self._sockets: dict[int, socket.socket] = {}
 
     def get(self, namespace: int, pid: int) -> socket.socket:
-        """The socket in this namespace, which `pid` is in.  Raises `SourceError`."""
+        """The netlink socket in a namespace, which is that of `pid`.  Raises `SourceError`."""
         if namespace not in self._sockets:
             made = open_diag() if namespace == self._own else self._make_in(pid)
             self._sockets[namespace] = made
@@ -274,12 +277,10 @@ class NamespaceSockets:
 
         def enter_and_make() -> None:
             try:
-                descriptor = os.open(f"{self._proc}/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
+                namespace = os.open(f"{self._proc}/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+                with closing(namespace):
+                    if _libc.setns(namespace, _CLONE_NEWNET) != 0:
                         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-                finally:
-                    os.close(descriptor)
                 made.append(open_diag())
             except (OSError, SourceError) as error:
                 errors.append(error)

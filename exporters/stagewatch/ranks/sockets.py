@@ -1,8 +1,8 @@
 """Every rank's TCP connections by port, so that one bad socket shows among many good ones.
 
-The port is the service's: the peer's where the rank has called (side `client`), the rank's own
-where it was called (side `server`).  A connection that begins and ends between two looks does not
-show.
+The port is that of the service: the peer's port if the rank opened the connection (side `client`),
+its own if the peer did (side `server`).  A connection that begins and ends between two looks is not
+seen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Python stacks of ranks, by py-spy, without stopping them; and which of them are alike.
+"""Python stacks of ranks, by py-spy, without stopping the ranks; and which stacks are alike.
 
 https://github.com/benfred/py-spy, with `--nonblocking`: a stack that is read while it changes may
-be wrong, so each rank is looked at several times, and what half of the looks share counts.
+be wrong, so there are several looks at a rank, and the stack of half of them counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stagewatch.ranks.stacks_child import ANSWER_SECONDS
 MISSING = "py-spy is missing: pip install 'stagewatch[evidence]'"
 NO_PROCESS = "its process is in a PID namespace not seen from here: run this on the host"
 MAX_FRAME = 120
-"""Characters of a frame in a label."""
+"""The most characters of a frame in a label."""
 
 _STANDARD = r"^<(?!string>|stdin>)|/lib(?:64)?/python3[^/]*/(?!(?:site|dist)-packages/)"
 _CLIENT = r"/stagewatch/(?:client/|record\.py)"
@@ -47,12 +47,12 @@ class Frame:
 
     @property
     def place(self) -> tuple[str, str]:
-        """A path that is the same on all nodes, wherever a program is installed."""
+        """Path and function; the path is the same on all nodes, wherever a program is installed."""
         return self.function, PurePosixPath(self.file).name
 
     @property
     def module(self) -> str:
-        """The file's path within a library, or its name."""
+        """The path of the file within a library, or its name."""
         root = _ROOT.match(self.file)
         return self.file[root.end() :] if root else self.place[1]
 
@@ -67,10 +67,10 @@ Frames = tuple[Frame, ...]
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The threads of a process at one moment, or why they are not known."""
+    """The threads of a process at one look, or why they are not known."""
 
     threads: tuple[tuple[str, Frames], ...] = ()
-    """Name and frames; the thread that trains comes first."""
+    """Name and frames; the training thread comes first."""
     problem: str = ""
 
 
@@ -79,24 +79,24 @@ class Stack:
     """The common part of several looks at one rank."""
 
     group: str = ""
-    """The same for ranks on the same line of the user's own code, and in the same functions called
-    from there; empty where no stack is known."""
+    """Equal for ranks on the same line of the user's own code, in the same functions called from
+    there; empty if no stack is known."""
     still: bool = False
-    """Whether all looks saw it in the same functions, and half of them at least, and two, on the
-    same line."""
+    """Whether all looks saw the same functions, and at least half of them and at least two the same
+    line."""
     frame: str = ""
     """The innermost frame of the user's own code: file, line and function."""
     threads: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Name and frames of each thread in the last look, the innermost first."""
     call: str = ""
-    """The blocking call of a known library that every look saw it in, if there is one."""
+    """The blocking call of a known library in every look, if there is one."""
     whom: str = ""
-    """For whom this waits, as `Whom` of `stagewatch.ranks.waits.blocking_calls` has it."""
+    """What this call waits for: a value of `ranks.waits.blocking_calls.Whom`."""
     problem: str = ""
 
 
 class StackTaker:
-    """Takes stacks in a child, which it starts when asked and dismisses on `rest`."""
+    """Takes stacks in a child, which starts with the first question; `rest` ends it."""
 
     def __init__(self, *, program: str | None = None, start: Start = plainly) -> None:
         self._program = program or py_spy()
@@ -109,11 +109,11 @@ class StackTaker:
 
     @property
     def installed(self) -> bool:
-        """Whether py-spy is there."""
+        """Whether py-spy is installed."""
         return self._program is not None
 
     def take(self, ranks: Iterable[Rank]) -> dict[int, Take]:
-        """The stacks of these ranks' processes by pid; takes half a minute at the very most."""
+        """The stacks of these ranks' processes by pid; this takes half a minute at most."""
         wanted = {rank.pid: rank for rank in ranks if rank.pid}
         if self._program is None:
             return dict.fromkeys(wanted, Take(problem=MISSING))
@@ -149,20 +149,21 @@ class StackTaker:
 
 
 def taker(program: str | None) -> Child:
-    """The child that runs this py-spy, and no other program."""
+    """The child that may run this py-spy, and no other program."""
     return Child("stagewatch.ranks.stacks_child", (program or "",), (RUN,))
 
 
 def py_spy() -> str | None:
-    """Where py-spy is: on the path, or beside this Python."""
+    """The path of py-spy, in PATH or beside this Python; `None` if it is not installed."""
     beside = str(Path(sys.executable).parent)
     return shutil.which("py-spy") or shutil.which("py-spy", path=beside)
 
 
 def stack(*looks: Take) -> Stack:
-    """Where the first thread of a rank was in half of several looks at least, the latest last;
-    where it was in no place as often, the outermost frames that all looks share.  Nobody is shown
-    the frames of our client, which pass a call on."""
+    """The stack of a rank's first thread in at least half of the looks, which come in order of
+    time; if no stack is as frequent, the outermost frames that all looks share.
+
+    Frames of our client, which only pass a call on, are left out."""
     threads = tuple(
         (
             printable(name),
@@ -193,7 +194,7 @@ def stack(*looks: Take) -> Stack:
 
 
 def users_own(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost frame that belongs to no library, else to neither Python nor PyTorch."""
+    """The innermost frame outside of all libraries, else outside of Python and PyTorch."""
     frames = tuple(frames)
     for beneath in (_LIBRARY, _BENEATH):
         for frame in frames:
@@ -203,13 +204,13 @@ def users_own(frames: Iterable[Frame]) -> Frame | None:
 
 
 def users_frame(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost frame that belongs to no library."""
+    """The innermost frame outside of all libraries."""
     return next((frame for frame in frames if not _LIBRARY.search(frame.file)), None)
 
 
 def _usual(seen: Sequence[Frames]) -> Frames:
-    """The frames of a look whose place is that of at least half of them, of two if there are
-    several: a loop of two lines shows either as often.  Empty without one."""
+    """The frames of a look whose place at least half of the looks share; of several looks, at least
+    two.  Empty without one: a loop of two lines shows either as often."""
 
     def key(frames: Frames) -> tuple[object, ...]:
         own = users_own(frames)
@@ -223,7 +224,7 @@ def _usual(seen: Sequence[Frames]) -> Frames:
 
 
 def _shared(seen: Sequence[Frames]) -> Frames:
-    """The frames of the last, the outermost first, as far as all are in the same functions."""
+    """The frames of the last look, the outermost first, as far as all looks share the functions."""
     length = 0
     for places in zip(*(_places(frames)[::-1] for frames in seen), strict=False):
         if len(set(places)) > 1:

@@ -1,11 +1,10 @@
 """The child that runs py-spy on one process after another; `stacks` is its other end.
 
-py-spy reads the memory of a process that may lie to it, and files that may lie on a dead mount.  So
-it runs with little CPU time and memory and the lowest priority, has a few seconds for a process,
-and is left to the kernel where it does not end when killed.
+py-spy reads the memory of a process that may forge it, and files that may be on a dead mount.  So
+it runs with little CPU time and memory and the lowest priority, and has a few seconds for a
+process; if it does not end when killed, it is left to the kernel.
 
-It speaks lines of JSON, uses the standard library only, and ends when its input does.
-"""
+It speaks lines of JSON, uses the standard library only, and ends when its input does."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from stagewatch.core.state_file import BROKEN, parse
 PROCESS_SECONDS = 5.0
 """Time for one process."""
 ANSWER_SECONDS = 20.0
-"""Time for all of them; those not reached by then are reported as such."""
+"""Time for all processes; those not reached by then are reported as such."""
 CPU_SECONDS = 5
 """CPU time of one run of py-spy; it usually takes 0.03 s."""
 OPTIONS = ("dump", "--json", "--nonblocking", "--pid")
@@ -44,16 +43,16 @@ MAX_COMPLAINT = 200
 MAX_PATH = 300
 
 UNREADABLE = (*BROKEN, MemoryError)
-"""What JSON of another shape may raise: the process decides on names and numbers in it."""
+"""Exceptions for JSON of another shape: the process decides on the names and numbers in it."""
 
 Thread = tuple[str, list[tuple[str, str, int]]]
 """Name, and function, file and line of each frame, the innermost first."""
 
 
 def answer(program: str, question: dict[str, Any]) -> list[dict[str, Any]]:
-    """The threads of each process asked about, or why there are none.
+    """The threads of each requested process, or why there are none.
 
-    Raises `ValueError` where a question asks for anything else.
+    Raises `ValueError` if the question asks for anything else.
     """
     end = time.monotonic() + ANSWER_SECONDS
     return [_process(program, target, end) for target in map(_checked, question["targets"])]
@@ -91,9 +90,9 @@ def _process(program: str, target: dict[str, int], end: float) -> dict[str, Any]
 
 
 def _run(command: list[str], seconds: float) -> tuple[int | None, bytes, bytes]:
-    """Exit status, output and complaints; no status of a run that had to be killed.
+    """Exit status, output and standard error; the status is `None` if the run had to be killed.
 
-    Raises `TimeoutError` where it does not end even so.
+    Raises `TimeoutError` if it does not end even then.
     """
     parent, end = os.getpid(), time.monotonic() + seconds
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - for reading: it may open no file else
@@ -147,7 +146,7 @@ def _complaint(status: int | None, error: str) -> str:
 
 
 def threads(output: bytes, trains: int, pid: int) -> list[Thread]:
-    """The threads that py-spy tells, the one that trains first: by its number, else the main one.
+    """The threads in py-spy's output, the training thread first; if that is unknown, the main one.
 
     Raises one of `UNREADABLE`.
     """

@@ -27,22 +27,22 @@ RETIRED_SECONDS = 900.0
 MAX_RETIRED = 256
 """Most (job, role) pairs whose ended ranks count; the one longest without a rank goes first."""
 MAX_ROLES_PER_USER = 32
-"""Roles whose totals are shown on a node for all jobs of one user, and as many for ended jobs: each
-has some six hundred series."""
+"""The most roles of one user's jobs whose totals are shown on a node, and as many of ended jobs: a
+role has some six hundred series."""
 INSIDE_AFTER_SECONDS = 1.0
-"""Shorter collectives show no series: those of a healthy job would come and go all the time."""
+"""Shorter collectives have no series: those of a healthy job would come and go all the time."""
 STEP_AFTER_SECONDS = 10.0
-"""Nor do shorter steps."""
+"""Shorter steps have no series either."""
 SLOW_AFTER_SECONDS = 2.0
-"""Nor is it shown of a stage that has just been opened how often it was completed."""
+"""A stage that was opened more lately has no series for how often it was completed."""
 MAX_EXPECTED_SECONDS = 86_400.0
 """Longest pause that a trainer may announce."""
 MAX_NAMES = 128
-"""Different names of a kind that one role of a job may show; programs have few, attacks many."""
+"""The most names of one kind of one role of a job: programs have few, attacks many."""
 MAX_CALLS = 32
-"""The same for calls, since each is a histogram."""
+"""The most names of calls, since each is a histogram."""
 MAX_JOBS = 512
-"""Roles of jobs remembered; the one longest without a name goes first."""
+"""The most roles of jobs whose names are remembered; the one longest without a name goes first."""
 
 STAGE_LABELS = ("job_id", "role", "stage")
 RANK_STAGE_LABELS = (*RANK_LABELS, "stage")
@@ -63,14 +63,14 @@ STEP_AGE = gauge(
 )
 PROGRESS_AGE = gauge(
     "rl_rank_progress_age_seconds",
-    "Time since the rank's training thread last made progress, on a clock that counts suspend; of "
-    "a rank that has made no mark of progress, since it last entered or left a collective.",
+    "Time since the rank's training thread last made progress, on a clock that counts suspend; "
+    "for a rank without a mark of progress, since it last entered or left a collective.",
     RANK_LABELS,
 )
 UNMARKED = gauge(
     "rl_rank_unmarked",
-    "1 for a rank that has made no mark of progress, and shows by its collectives alone that it "
-    "goes on: it counts as in init; absent otherwise.",
+    "1 for a rank that has made no mark of progress, so that only its collectives show that it "
+    "goes on; it counts as in init. Absent otherwise.",
     RANK_LABELS,
 )
 STAGE_CODE = gauge(
@@ -119,8 +119,8 @@ INSIDE = gauge(
 )
 ELEMENTS = gauge(
     "rl_rank_collective_elements",
-    "Elements of the tensor in the collective that the rank is inside of, from 1 s on, where all "
-    "members of the group must have as many.",
+    "Elements of the tensor in the collective that the rank is inside of, from 1 s on, if all "
+    "members of the group must have the same number.",
     GROUP_LABELS,
 )
 GROUP_SIZE = gauge("rl_rank_group_size", "Members of the process group, where known.", GROUP_LABELS)
@@ -136,14 +136,14 @@ STARTED = gauge(
 )
 LONGEST_GAP = gauge(
     "rl_progress_gap_longest_seconds",
-    "Longest time between progress marks from which a rank here has recovered in the stage, the "
-    "first in each stage included.",
+    "Longest time between progress marks from which a rank here has recovered in the stage, "
+    "including the first of a stage.",
     STAGE_LABELS,
 )
 RECENT_GAP = gauge(
     "rl_progress_gap_recent_seconds",
-    "Longest time between progress marks from which a rank here has recovered in the stage, the "
-    "first left out; it fades to a half in 27 hours.",
+    "Longest time between progress marks from which a rank here has recovered in the stage, "
+    "without the first of a stage; it fades to a half in 27 hours.",
     STAGE_LABELS,
 )
 SCALAR = gauge("rl_scalar", "Last value the rank published.", (*RANK_LABELS, "name"))
@@ -200,8 +200,8 @@ LAST = gauge(
 )
 OPEN_COMPLETIONS = gauge(
     "rl_rank_stage_open_completions",
-    "How often the rank has completed its innermost open stage, once that has been open for 2 s: "
-    "one that is behind its peers has done so less. Absent before the first time.",
+    "How often the rank has completed its innermost open stage, once that has been open for 2 s; a "
+    "rank that is behind its peers has completed it less often. Absent before the first time.",
     RANK_STAGE_LABELS,
 )
 OPEN_LONG = gauge(
@@ -212,7 +212,7 @@ OPEN_LONG = gauge(
 )
 COMPLETIONS = gauge(
     "rl_stage_completions",
-    "How often the ranks of the role on this node have completed the stage, as their median.",
+    "How often the ranks of the role on this node have completed the stage (median).",
     STAGE_LABELS,
 )
 COMPLETERS = gauge(
@@ -222,8 +222,8 @@ COMPLETERS = gauge(
 )
 COMPLETED_AGE = gauge(
     "rl_stage_completed_age_seconds",
-    "Time since ranks of the role on this node last completed the stage, as far as the agent saw "
-    "it, as their median: whoever of their peers has begun the stage since then is not behind.",
+    "Time since ranks of the role on this node last completed the stage (median), as far as the "
+    "agent saw it. A peer that has begun the stage since then is not behind.",
     STAGE_LABELS,
 )
 CHECKPOINT_AGE = gauge(
@@ -234,13 +234,13 @@ CHECKPOINT_AGE = gauge(
 )
 JOB = gauge(
     "rl_job_info",
-    "1 for a job with ranks on this node: what its user calls it, and the user's number, to whom "
-    "its records belong.",
+    "1 for a job with ranks on this node, with the user's name for it, and the uid of the owner of "
+    "its records.",
     ("job_id", "job_name", "uid"),
 )
 FOLDED = counter(
     "stagewatch_names_folded_total",
-    "Times that a name a rank chose was left out, since its job had shown too many, by kind.",
+    "Times that a name from a rank was left out because its job had shown too many, by kind.",
     ("kind",),
 )
 
@@ -293,7 +293,7 @@ class StagesCollector(Collector):
         return out
 
     def _sums(self, records: tuple[RankRecord, ...], now: float) -> dict[tuple[str, str], Totals]:
-        """Over the ranks of each role, those that have ended included, as far as there is room."""
+        """The totals over the ranks of each role, including ended ones, as far as there is room."""
         sums: dict[tuple[str, str], Totals] = defaultdict(Totals)
         for record in sorted(records, key=lambda one: (one.life is not Life.ALIVE, one.created)):
             sums[record.job_id, record.role].uid = record.uid
@@ -310,7 +310,7 @@ class StagesCollector(Collector):
     def _retire(
         self, records: tuple[RankRecord, ...], now: float, live: Collection[tuple[str, str]]
     ) -> None:
-        """Keep the totals of ranks that have ended since the last look, for a while."""
+        """Keep the totals of ranks that have ended since the last look for a while."""
         current = {record.name: record for record in records}
         for name, record in self._last.items():
             if name not in current:
@@ -328,7 +328,7 @@ class StagesCollector(Collector):
 
 
 def _totals(out: Samples, sums: Mapping[tuple[str, str], Totals]) -> None:
-    """Histograms and failures; a rank that ended keeps counting, so that nothing drops."""
+    """Add histograms and failures; ended ranks still count, so that no counter drops."""
     for (job_id, role), totals in sums.items():
         for stage, total in totals.stages.items():
             labels = job_id, role, stage
@@ -348,7 +348,7 @@ def _totals(out: Samples, sums: Mapping[tuple[str, str], Totals]) -> None:
 def _beyond(
     keys: list[tuple[str, str]], totals: Mapping[tuple[str, str], Totals]
 ) -> list[tuple[str, str]]:
-    """The roles for which their user has no room, in order."""
+    """The roles for which their user has no room."""
     users: Counter[int] = Counter()
     beyond = []
     for key in keys:
@@ -360,10 +360,10 @@ def _beyond(
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over the ranks of a (job, role), those that have ended included."""
+    """Sums over the ranks of a (job, role), including ended ones."""
 
     seen: float = 0.0
-    """When a rank was last there, on the clock that counts suspend."""
+    """When a rank was last seen, on the clock that counts suspend."""
     uid: int = -1
     """The user of these ranks."""
     stages: dict[str, StageTotals] = field(default_factory=dict)
@@ -395,7 +395,7 @@ class Totals:
             self.work[stage] = before[0] + tokens, before[1] + flops, before[2] + samples
 
     def fade(self, now: float) -> None:
-        """Let the recent gaps fade until now, as those do that a record goes on to count."""
+        """Let the recent gaps fade until now, as the gaps of a live record do."""
         left = max(0.0, 1 - (now - self.seen) * 1e9 / 2**GAP_MEMORY)
         for stage, totals in self.stages.items():
             self.stages[stage] = replace(totals, recent_gap=totals.recent_gap * left)
@@ -403,7 +403,7 @@ class Totals:
 
 
 class LastDurations:
-    """How often ranks have completed a stage, and how long the last time took each.
+    """How often ranks have completed a stage, and how long each rank took the last time.
 
     Derived from the growth of a record's totals between two looks.
     """
@@ -456,7 +456,7 @@ _NEVER: _Completed = 0, 0.0, 0.0, None
 
 
 class Vocabulary:
-    """The first names that each role of each job has shown, by kind.
+    """The first names of each kind that each role of each job has used.
 
     It keeps names that users choose from becoming unbounded labels.
     """
@@ -481,11 +481,11 @@ class Vocabulary:
         return True
 
     def leave_out(self, kind: str) -> None:
-        """Count a name that found no room."""
+        """Count a name for which there was no room."""
         self._folded[kind] += 1
 
     def show(self, out: Samples) -> None:
-        """Add how often a name was left out."""
+        """Add how often names were left out."""
         for kind, count in self._folded.items():
             out.add(FOLDED, count, kind)
 
@@ -527,7 +527,7 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
 
 
 def _jobs(out: Samples, records: Iterable[RankRecord]) -> None:
-    """One name per job, whatever its ranks state."""
+    """Add one name per job, even if its ranks state several."""
     named: dict[str, RankRecord] = {}
     for record in records:
         if record.job_name:
@@ -539,7 +539,7 @@ def _jobs(out: Samples, records: Iterable[RankRecord]) -> None:
 
 
 def _groups(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> None:
-    """Process groups of the rank, and the collectives in which it has been for a while."""
+    """Add the process groups of the rank, and the collectives in which it has been for a while."""
     job_id, role = record.job_id, record.role
     inside = record.inside if record.life is Life.ALIVE else {}
     for name, group in record.groups.items():

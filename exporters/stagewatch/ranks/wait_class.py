@@ -1,8 +1,8 @@
-"""Classifies how the thread of a rank that trains waits, from a few samples of `/proc`.
+"""Classifies how the training thread of a rank waits, from a few samples of `/proc`.
 
-That thread is the one that marks progress in the stage record, and the main thread of a rank
-without a record.  The class describes and never accuses: a rank at 100 % CPU may be compiling.
-Whether anything is wrong follows from progress over the whole job, in the recording rules.
+The training thread is the one that marks progress in the stage record; without a record, it is the
+main thread.  The class only describes: a rank at 100 % CPU may be compiling.  Whether anything is
+wrong, the judge decides from the progress of the whole job.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ WINDOW_SAMPLES = 10
 """Samples for a class; at one per second it follows a change within ten seconds."""
 
 BUSY_PAGE_FAULTS = 100
-"""Page faults per second of CPU time above which a busy thread is at work and does not poll."""
+"""A busy thread with more page faults per second of CPU time works, and does not poll."""
 MAX_TASKS_KNOWN = 4096
 STRAY_PAGE_FAULTS = 20
-"""Page faults in a whole window that prove nothing: a write after a fork, a reclaimed page."""
+"""So few page faults in a window prove no work: a write after a fork, a reclaimed page."""
 
 POLLS_PER_SECOND = 50.0
-"""Voluntary switches above which a thread waits by short sleeps."""
+"""A thread with more voluntary switches waits by short sleeps."""
 POLL_SECONDS = 0.001
-"""CPU time of one look at what is waited for, at most.  A thread that shares its interpreter with
-others gives it up every 5 ms (sys.setswitchinterval), and has worked all that time."""
+"""The most CPU time of a polling thread between two switches.  A thread that shares the interpreter
+gives it up every 5 ms (sys.setswitchinterval), and works all that time."""
 YIELD_SHARE = 0.3
-"""Share of the CPU time in the kernel from which a busy thread waits by sched_yield or poll, which
-are no voluntary switches to the kernel: the thread stays runnable."""
+"""A busy thread with at least this share of its CPU time in the kernel waits by sched_yield or
+poll: it stays runnable, so these calls are no voluntary switches."""
 BUSY_CPU = 0.3
-"""CPU use above which a thread that also sleeps is busy."""
+"""A thread that also sleeps is busy above this CPU use, in cores."""
 
 _IO_CHANNEL = re.compile(
     r"nfs|rpc_|fuse_|request_wait_answer|io_schedule|wait_on_page|folio_wait|blk_|jbd2|xfs_"
@@ -48,7 +48,7 @@ class WaitClass(str, Enum):
     SPIN = "spin"
     """Busy, without progress and without new memory: busy-polling, or computing in place."""
     POLL = "poll"
-    """Waiting by short sleeps or yields, as MPI and NCCL's proxies do: many, each after no work."""
+    """Waiting by many short sleeps or yields without work, as MPI and NCCL's proxies do."""
     COMPUTE = "compute"
     """Busy, and progressing or taking new memory."""
     PARKED = "parked"
@@ -58,7 +58,7 @@ class WaitClass(str, Enum):
     STOPPED = "stopped"
     """Stopped by a signal."""
     TRACED = "traced"
-    """Held by a debugger: somebody is at work on it."""
+    """Held by a debugger."""
     GONE = "gone"
     """The process has ended."""
     UNKNOWN = "unknown"
@@ -74,34 +74,34 @@ class Sample:
     state: str
     """The letter of `/proc/<pid>/stat`."""
     channel: str
-    """The kernel function it sleeps in; empty while it runs or where it may not be read."""
+    """The kernel function in which it sleeps; empty while it runs or if that may not be read."""
     run_seconds: float
     voluntary: int
     involuntary: int
     marks: int | None
     """Progress marks of the rank so far; `None` without a stage record."""
     page_faults: int = 0
-    """So far.  A compiler or a tokenizer takes new memory all the time, a busy-poller none."""
+    """Page faults so far: a compiler or a tokenizer takes new memory all the time, polling none."""
     queue_seconds: float | None = None
     """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
     system_seconds: float = 0.0
-    """Of `run_seconds`, those in the kernel."""
+    """The part of `run_seconds` in the kernel."""
     swapped_bytes: int | None = None
     """Memory of the whole process that is swapped out; `None` on a kernel without swap."""
     task: int = 0
-    """The thread looked at."""
+    """The number of the thread."""
     asleep_since: float | None = None
-    """When it was first seen in the sleep that it is in, where that is uninterruptible or a storage
-    wait; it has not run since.  In monotonic seconds."""
+    """If it is in an uninterruptible sleep or a storage wait: when it was first seen there, without
+    having run since.  Monotonic seconds."""
 
     @property
     def storage_wait_seconds(self) -> float:
-        """How long it has been seen in one sleep of that kind."""
+        """How long it has been in one uninterruptible sleep or storage wait."""
         return 0.0 if self.asleep_since is None else self.time - self.asleep_since
 
 
 class Sampler:
-    """Looks at the threads that train; remembers where they are in this PID namespace."""
+    """Takes samples of training threads; remembers their numbers in this PID namespace."""
 
     def __init__(self, proc: Procfs) -> None:
         self._proc = proc
@@ -110,12 +110,12 @@ class Sampler:
         """The last look at each rank that sleeps."""
 
     def take(self, rank: Rank, now: float) -> Sample | None:
-        """One whole look at the thread that trains; `None` if it is gone or hidden."""
+        """A complete sample of the training thread; `None` if it is gone or hidden."""
         [sample] = self.complete([(rank, self.look(rank, now))])
         return sample
 
     def look(self, rank: Rank, now: float) -> Sample | None:
-        """The same without what it sleeps in, which `complete` asks for all ranks at once."""
+        """A sample without the kernel function, which `complete` reads for all ranks at once."""
         lane = rank.record.training if rank.record else None
         task = self._task(rank, lane.thread) if rank.record and lane else rank.pid
         stat = self._proc.stat(rank.pid, task)
@@ -141,9 +141,9 @@ class Sampler:
         )
 
     def complete(self, looks: Sequence[tuple[Rank, Sample | None]]) -> list[Sample | None]:
-        """These looks, completed with what each thread sleeps in and since when.
+        """The samples with the kernel function in which each thread sleeps, and since when.
 
-        A thread that has not run since the last look still sleeps where it did.
+        A thread that has not run since the last sample still sleeps in the same function.
         """
         asleep = [
             (rank.pid, sample.task)
@@ -175,7 +175,7 @@ class Sampler:
         return before.channel if before else ""
 
     def _before(self, rank: Rank, sample: Sample) -> Sample | None:
-        """The last look at the same sleep; None where there is none."""
+        """The last sample of the same sleep; None if there is none."""
         before = self._asleep.get((rank.pid, rank.start_ticks))
         return before if before and _has_not_run(before, sample) else None
 
@@ -195,8 +195,8 @@ def _in_storage(sample: Sample) -> bool:
 
 
 def _has_not_run(before: Sample, after: Sample) -> bool:
-    """Whether a thread has not run between two looks, which the kernel's own detector of hung tasks
-    asks as well (kernel/hung_task.c)."""
+    """Whether a thread has not run between two samples; the kernel's detector of hung tasks uses
+    the same criterion (kernel/hung_task.c)."""
     return (before.task, before.voluntary, before.involuntary) == (
         after.task,
         after.voluntary,
@@ -205,9 +205,9 @@ def _has_not_run(before: Sample, after: Sample) -> bool:
 
 
 def classify(samples: Sequence[Sample]) -> WaitClass:
-    """The class that a window of samples, oldest first, indicates.
+    """The wait class by a window of samples, the oldest first.
 
-    Samples of another thread than the last one count for nothing.
+    Samples of another thread than the last one do not count.
     """
     samples = [sample for sample in samples if sample.task == samples[-1].task]
     if samples and samples[-1].state in "ZX":

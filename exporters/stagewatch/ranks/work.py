@@ -21,11 +21,11 @@ from stagewatch.ranks.wait_class import BUSY_PAGE_FAULTS, STRAY_PAGE_FAULTS
 WINDOW_SECONDS = 10.0
 """The time that is judged."""
 TRICKLE_BYTES_PER_SECOND = 64 << 10
-"""Bytes that are no work.  A rank that hangs writes its log, answers scrapes of its own metrics
+"""So few bytes are no work.  A rank that hangs writes its log, answers scrapes of its own metrics
 (some 50 KiB every 15 s), beats the heart of its rendezvous and of an experiment tracker (some
 10 KiB every 10 s); a rank that loads, saves or exchanges moves MiB a second."""
 COMPUTING = 0.1
-"""Cores from which a process computes; a monitor that runs nvidia-smi now and then takes less."""
+"""A process computes if it uses so many cores; a monitor that runs nvidia-smi uses less."""
 SOCKETS_AGE_SECONDS = 4.0
 """How old the sockets may be; the collector `net` looks more often."""
 
@@ -38,8 +38,8 @@ AT_WORK = gauge(
 )
 STILL = gauge(
     "rl_rank_still_seconds",
-    "Time since a rank that has made no mark, with a stage record or without one, was last seen at "
-    "work or to start a process.",
+    "Time since a rank that has made no mark, with or without a stage record, last worked or "
+    "started a process, as far as the agent saw it.",
     RANK_LABELS,
 )
 
@@ -72,23 +72,23 @@ _NOTHING = _Done()
 
 @dataclass(slots=True)
 class Stillness:
-    """For how long ranks that make no mark have been still, for other collectors."""
+    """How long ranks without marks have stood still, for other collectors."""
 
     clock: Callable[[], float] = time.monotonic
     since: Mapping[RankKey, float] = field(default_factory=dict)
-    """When each was last seen to move."""
+    """When each rank was last seen to move."""
     silent: Mapping[RankKey, float] = field(default_factory=dict)
     """When each was last seen to read or write a byte, be it a trickle."""
 
     def seconds(self, key: RankKey) -> float | None:
-        """`None` of a rank that is not known, or makes marks."""
+        """`None` for a rank that is unknown or makes marks."""
         since = self.since.get(key)
         return None if since is None else self.clock() - since
 
 
 @dataclass(slots=True)
 class _Rank:
-    """The known state of one rank."""
+    """What is remembered of one rank."""
 
     pid: int
     alive: float
@@ -96,11 +96,11 @@ class _Rank:
     moved: float
     """When it was last seen to read or write a byte."""
     processes: dict[int, _Done] = field(default_factory=dict)
-    """As of the last look."""
+    """The processes at the last look."""
     connections: dict[int, int] = field(default_factory=dict)
-    """Bytes by connection, as of the last look at them."""
+    """Bytes by connection at the last look."""
     window: deque[tuple[float, _Done, _Done]] = field(default_factory=deque)
-    """The time of a look, and the use by the rank itself and its children since the last one."""
+    """By look: its time, and the use by the rank and by its children since the look before."""
 
 
 class WorkCollector(Collector):
@@ -216,7 +216,7 @@ def _work(rank: _Rank) -> list[str]:
 
 
 def _goes_on(rank: _Rank) -> bool:
-    """Whether the last look alone shows work, rather than an earlier one of the window."""
+    """Whether the last look alone shows work, without the earlier ones of the window."""
     if len(rank.window) == 1:
         return True
     (before, *_), (now, *latest) = rank.window[-2], rank.window[-1]
@@ -224,9 +224,9 @@ def _goes_on(rank: _Rank) -> bool:
 
 
 def working(before: FamilyCounters, after: FamilyCounters, seconds: float) -> set[RankKey]:
-    """The ranks that were at work, or whose children were, between two looks so long apart.
+    """The ranks that were at work, or whose children were, between two looks so many seconds apart.
 
-    What they move over TCP is not looked at.
+    Data over TCP does not count here.
     """
     found = set()
     for key, pids in after.families.members.items():

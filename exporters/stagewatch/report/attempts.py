@@ -1,8 +1,8 @@
 """Runs of jobs that ended by failure, and what each cost: lost work, time in the queue, the start.
 
-A run ended by failure if Slurm put its job back into the queue (preemption too: the work is lost
-all the same), or if the job was seen no more and, in its last five minutes, somebody was woken for
-a rank that was `DEAD` or one of `FAILURES` fired.
+A run ended by failure if Slurm put its job back into the queue (also by preemption, since the work
+is lost all the same); or if the job disappeared and, in its last five minutes, there was a page for
+evidence of `DEAD` or an alert of `FAILURES`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from stagewatch.report.periods import Period
 
 STALLS = ("JobStalled", "StalledHeartbeat")
 DEAD = ("process_gone", "missing", "node_lost")
-"""Evidence of these alerts that is a failure of the job, if it ends meanwhile."""
+"""If a job ends while an alert of `STALLS` fires with this evidence, it has failed."""
 
 FAILURES = ("JobLostNode", "FailedButNotEnded", "FirstFailure")
-"""Alerts on a job whose end, while they fire, is a failure."""
+"""If a job ends while one of these alerts fires for it, it has failed."""
 
 NEAR = 300.0
-"""Seconds before the end in which such an alert fired; requeues nearer than that count once."""
+"""An alert counts within so many seconds before the end; nearer requeues count once."""
 
 LAST_STEP = 30.0
 """Seconds between two looks for the last sample of a job."""
@@ -41,11 +41,11 @@ Job = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A run that ended by failure at `ended`; seconds are GPU-seconds, unless they are of time.
+    """A run that ended by failure at `ended` (Unix seconds).
 
-    `lost` is the work since its last checkpoint, None where that is not known; `queued` the time
-    in seconds until the job ran again, and `startup` what the next run then spent waiting for its
-    ranks and in init; None: it was not seen to run again.
+    `lost` is the work since its last checkpoint in GPU-seconds, None if unknown; `queued` the time
+    in seconds until the job ran again; `startup` the GPU-seconds that the next run spent waiting
+    for its ranks and in init.  Both are None if it was not seen to run again.
     """
 
     cluster: str
@@ -59,7 +59,7 @@ class Attempt:
 
     @property
     def requeued(self) -> bool:
-        """Whether the job was to run again."""
+        """Whether Slurm put the job back into the queue."""
         return self.how == REQUEUED
 
     @property
@@ -69,12 +69,12 @@ class Attempt:
 
     @property
     def off(self) -> float:
-        """GPU-seconds in which the job was in the queue: not paid, but the job waited."""
+        """GPU-seconds that the job waited in the queue; they were not paid for."""
         return (self.gpus or 0.0) * (self.queued or 0.0)
 
 
 def find_attempts(api: PrometheusApi, ledger: Ledger, cluster: Labels) -> list[Attempt]:
-    """The runs that ended by failure, by their ends; of the ledger's jobs only."""
+    """The runs of the ledger's jobs that ended by failure, in the order of their ends."""
     jobs = {(key.cluster, key.job_id) for key in ledger.rows if key.job_id}
     requeues: dict[Job, set[float]] = {}
     starts: dict[Job, set[float]] = {}
@@ -116,8 +116,9 @@ def find_attempts(api: PrometheusApi, ledger: Ledger, cluster: Labels) -> list[A
 
 
 def move_lost(ledger: Ledger, attempts: Iterable[Attempt]) -> None:
-    """Move what each failure lost from the productive states of its job to `lost`: of the day of
-    its end first, and never more than there is."""
+    """Move the work that each failure lost from the productive states of its job to `lost`.
+
+    It is taken from the day of the end first, and never more than there is."""
     for attempt in attempts:
         job = attempt.cluster, attempt.job_id
         productive = [
@@ -171,7 +172,7 @@ def _interval(ledger: Ledger, cluster: str, when: float) -> float:
 def _values(
     api: PrometheusApi, each: Period, metric: str, labels: Labels
 ) -> Iterator[tuple[Job, float]]:
-    """The values that a time stamp of jobs had, looked at every five minutes and at the end."""
+    """The values of a timestamp metric of jobs, read every five minutes and at the end."""
     newest = f"last_over_time({select(metric, **labels)}[{milliseconds(NEAR)}])"
     query = f"max by (cluster, job_id) ({newest})"
     for track in api.query_range(query, each.start, each.end, NEAR):
@@ -182,8 +183,8 @@ def _values(
 
 
 def _last(api: PrometheusApi, each: Period, selector: str) -> list[Series]:
-    """When jobs had a sample last, to half a minute: `timestamp` over a range takes Prometheus far
-    longer than this."""
+    """When jobs had their last sample, to half a minute; PromQL's `timestamp` over a range would
+    take far longer."""
     newest = f"last_over_time({selector}[{milliseconds(LAST_STEP - 0.001)}])"
     looks = f"time() * group by (cluster, job_id, alertname) ({newest})"
     return api.query(f"max_over_time(({looks})[{window(each)}:{LAST_STEP:.0f}s])", each.end)
@@ -194,7 +195,7 @@ def _job(found: Series) -> Job:
 
 
 def _apart(times: Iterable[float]) -> Iterator[float]:
-    """Times, without those that follow another too closely."""
+    """The times without those within `NEAR` seconds of an earlier one."""
     before = float("-inf")
     for when in sorted(times):
         if when - before >= NEAR:

@@ -1,4 +1,4 @@
-"""What a series belongs to: a rank, a node, a GPU, a mount, or Slurm."""
+"""The components that series belong to: a rank, a node, a GPU, a mount, or Slurm."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def component_of(labels: Mapping[str, str]) -> Component:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The places where a fault was put, by the names that its marker or `--origin` gives."""
+    """The places of a fault, by the names in its marker or in `--origin`."""
 
     names: tuple[str, ...]
 
     def matches(self, component: Component) -> bool:
-        """Whether this is one of the places."""
+        """Whether the component is one of the places."""
         return any(_same(name.strip(), component) for name in self.names if name.strip())
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Judges the series of an experiment: their usual values, and when they deviate from these.
+"""Judges the series of an experiment: their usual values, and when they deviate from them.
 
 docs/reports.md defines every number of this file.
 """
@@ -28,7 +28,7 @@ AGE_FACTOR = 1.5
 """An age deviates beyond this many times the highest of the baseline."""
 
 PERSISTENCE = (3, 4)
-"""A deviation is sustained when so many of so many values in a row deviate."""
+"""A deviation is sustained if the first number of values, out of the second in a row, deviate."""
 
 _IDENTITY = ("role", "rank", "node", "gpu", "uuid", "mount", "directory", "target", "stage")
 
@@ -80,10 +80,11 @@ class Signal:
         return f"{of(self.metric)} / ({of(self.per)} > 0)" if self.per else of(self.metric)
 
     def severity(self, base: Baseline, value: float) -> float:
-        """How many times the distance at which a value begins to deviate; 0 inside the baseline.
+        """The distance of a value from the baseline, in multiples of the limit at which a value
+        begins to deviate; 0 inside the baseline.
 
-        The limit is six robust sigmas, 5 % of the median or the floor.  Ages grow by themselves, so
-        that only the highest of a baseline means anything: theirs is half of it, or the floor.
+        The limit is six robust sigmas, 5 % of the median or the floor.  For ages, which grow by
+        themselves, it is half of the highest value of the baseline or the floor.
         """
         if self.age:
             distance = max(0.0, value - base.high)
@@ -130,7 +131,7 @@ SIGNALS = (
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Statistics of the known values of a series; standard deviation of a sample (n - 1)."""
+    """Statistics of the known values of a series; `deviation` is that of a sample (n - 1)."""
 
     count: int
     mean: float
@@ -147,7 +148,7 @@ class Baseline:
 
 
 def baseline_of(values: Values) -> Baseline | None:
-    """The baseline of the known values; None where there are too few of them."""
+    """The baseline of the known values; None if there are too few of them."""
     known = [value for value in values if value is not None]
     if len(known) < MIN_SAMPLES:
         return None
@@ -164,10 +165,10 @@ def baseline_of(values: Values) -> Baseline | None:
 
 
 def sustained(severities: Values, begin: int = 0) -> int | None:
-    """The first column, not below `begin`, of the first sustained deviation; None if there is none.
+    """The column where the first sustained deviation begins, at `begin` at the earliest; None if
+    there is none.
 
-    What is not known does not count, neither way, and a gap of as many columns as a run is long
-    ends the run.
+    Unknown values do not count, and a gap as long as a run ends the run.
     """
     needed, among = PERSISTENCE
     recent: list[tuple[int, bool]] = []
@@ -195,10 +196,10 @@ def is_steady(past: Values, signal: Signal) -> bool:
 class Finding:
     """One series of one component during the run.
 
-    `stage` is that of the series, else the one the rank was in when it first deviated; `deviated`
-    is the Unix time of the first sustained deviation, None where there was none; `steady` is false
-    where the baseline itself would have been called a deviation; `peak` is the value furthest
-    beyond the baseline, without one the largest.
+    `stage`: the stage of the series, else that of the rank when the series first deviated.
+    `deviated`: the Unix time of the first sustained deviation; None if there was none.
+    `steady`: whether the baseline itself does not deviate.
+    `peak`: the value furthest from the baseline; without a baseline, the largest value.
     """
 
     signal: Signal
@@ -214,7 +215,7 @@ class Finding:
     severities: Values
     labels: Mapping[str, str] = field(default_factory=dict)
     past: Values = ()
-    """The values of the baseline's time, on the baseline's grid."""
+    """The values of the baseline, on its own grid."""
 
     @property
     def title(self) -> str:
@@ -226,14 +227,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The circumstances of a run: its grid, the injection, stages of ranks, and owners of GPUs."""
+    """The circumstances of a run: its grid, the injection, the stages of ranks, the owners of
+    GPUs."""
 
     grid: Grid
     injected: float
     stages: Mapping[Component, Sequence[str | None]]
-    """The stage each rank was in, by column."""
+    """The stage of every rank, by column."""
     gpu_owner: Mapping[str, Component]
-    """The rank that a GPU belongs to, by uuid, where it belongs to only one."""
+    """The rank of a GPU, by uuid, if the GPU has only one."""
 
 
 def findings_of(
@@ -284,7 +286,7 @@ def _finding(signal: Signal, past: Values, line: Line, scene: Scene) -> Finding:
 
 
 def _stage_at(stages: Sequence[str | None] | None, index: int | None) -> str:
-    """The stage a rank was in at a column, or was last known to be in before."""
+    """The stage of a rank at a column, or its last known stage before."""
     if stages is None or index is None:
         return ""
     return next((stage for stage in reversed(stages[: index + 1]) if stage), "")

@@ -1,8 +1,7 @@
-"""Diagnoses a fault from the evidence of a run: its moments, where to look, where it began and
-surfaced.
+"""Diagnoses a fault from the evidence of a run: its milestones, the suspects, and where it began
+and surfaced.
 
-docs/reports.md defines every number of this file.
-"""
+docs/reports.md defines every number of this file."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ from stagewatch.report.deviations import Finding, steady
 from stagewatch.report.events import ANY, Event, Fault, Firing, Hung, Milestone
 
 PRESSING = ("critical", "warning")
-"""Severities whose end makes it clear; a note such as FirstFailure stays for minutes."""
+"""A fault is clear once alerts of these severities have ended; notes stay for minutes."""
 
 IDLE = "idle"
 SLIGHT = 1.25
-"""Times the limit.  Among hundreds of series, one exceeds its limit this little by chance."""
+"""A severity below this is slight: one of hundreds of series exceeds its limit by chance."""
 
 MOMENTS = (
     ("injected", "injected", "inject"),
@@ -34,7 +33,7 @@ MOMENTS = (
     ("ended", "fault ended", "clear"),
     ("clear", "clear", "clear"),
 )
-"""Milestones with the words and the colour that mark them."""
+"""The milestones with the words and the colour that mark them."""
 
 
 Milestones = Mapping[str, Milestone]
@@ -50,13 +49,13 @@ class View:
     firings: Sequence[Firing]
     hung: Sequence[Hung] = ()
     detects_by_eye: bool = False
-    """Whether a deviation or an error alone counts as detection, as for somebody who watches."""
+    """Whether a deviation or an error alone counts as detection, as for a person who watches."""
     kernel: Sequence[Event] = ()
-    """What kernels and Slurm say about the nodes; it accuses nobody."""
+    """Events of the nodes from kernels and Slurm; they accuse nobody."""
 
 
 def controller_view(view: View) -> View:
-    """The same run as Slurm and the controller alone show it."""
+    """The part of the evidence that Slurm and the controller's log show."""
 
     def own(component: Component) -> bool:
         return component.role == CONTROLLER
@@ -71,7 +70,7 @@ def controller_view(view: View) -> View:
 
 
 def milestones(fault: Fault, target: Target, view: View) -> Milestones:
-    """The milestones of a fault in the evidence of its run."""
+    """The milestones of a fault, by the evidence of its run."""
     errors = [each for each in view.events if each.kind == "failure"]
     deviations = [
         Milestone(each.deviated, f"{each.component.label}: {each.title}")
@@ -117,9 +116,9 @@ class Suspect:
     evidence: str
     severity: float
     right: bool
-    """Whether the fault was put there."""
+    """Whether the fault was injected there."""
     waits: bool = False
-    """Whether the evidence shows no more than that it waits for others."""
+    """Whether the evidence only shows that it waits for others."""
 
     @property
     def slight(self) -> bool:
@@ -129,7 +128,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A component and its stage; empty strings where it was not seen."""
+    """A component and its stage; empty strings if not seen."""
 
     component: str = ""
     stage: str = ""
@@ -147,14 +146,13 @@ class Diagnosis:
 
 
 def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
-    """Components in the order to look at them: by when they first went wrong; then those that never
-    got far beyond their limit; last those that wait.
+    """The suspects in the order in which to look at them.
 
-    Of deviations that were seen within `tie` seconds of each other those come first that a verdict
-    named, then the furthest, those of GPUs that ranks share after those of ranks.  An error has a
-    time of its own: what was seen before it comes before it, what was seen later after it, be it
-    of the same component or not.
-    A rank that is idle waits for others: its age accuses nobody.
+    They are ordered by when they first went wrong; then follow those that exceeded their limit only
+    a little, and last those that only wait.  Among deviations within `tie` seconds of each other,
+    components that a verdict named come first, then the largest deviations; those of GPUs that
+    ranks share come after those of ranks.  An error stands between the deviations before and after
+    it, of whatever component.  An idle rank waits for others, so its age accuses nobody.
     """
     suspected: dict[Component, list[Suspect]] = {}
     failed: dict[Component, float] = {}
@@ -202,8 +200,8 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
 
 
 def _waits(finding: Finding) -> bool:
-    """Whether the finding shows mere waiting: an idle rank does less than usual or set a scalar
-    before it idled, or ranks that share a GPU use it less."""
+    """Whether the finding shows no more than waiting: an idle rank does less than usual or set a
+    scalar before, or ranks that share a GPU use it less."""
     base, peak = finding.baseline, finding.peak
     less = base is not None and peak is not None and peak < base.low
     if finding.component.kind == "gpu":
@@ -225,7 +223,8 @@ def diagnose(
 
 
 def _surfaced(errors: Sequence[Event], stages_open: Counter[str]) -> tuple[Place, str]:
-    """The place of the last error, which one reads first; without errors, where most ranks hang."""
+    """The place of the last error, which people read first; without errors, the stage in which most
+    ranks hang."""
     if errors:
         last = errors[-1]
         return Place(last.component.label, last.stage), f"the last error: {last.text}"

@@ -17,7 +17,7 @@ NOTES = (
     *("FaultInjected", "FaultInJob", "FaultMarkerForgotten", "PageDuringFault"),
     *("JobOnSilentStorage", "SlurmJobEnding", "SlurmNodeOutOnPurpose", "Watchdog"),
 )
-"""Alerts that detect nothing: about the marker, the same as another alert, or for nobody."""
+"""Alerts that are no detection: of the marker itself, equal to another, or sent to nobody."""
 
 VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
 """Recording rules that name a rank."""
@@ -25,12 +25,12 @@ VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "strag
 _INITIALS = ("cpu", "dns", "gpu", "io", "ip", "nfs", "oom", "tcp")
 
 ANY = "?"
-"""Stands for the rank if only the role of an event is known."""
+"""Stands for the rank of an event of which only the role is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """A moment and its evidence; without a `time` it was not seen."""
+    """A moment and its evidence; `time` is None if it was not seen."""
 
     time: float | None = None
     what: str = ""
@@ -38,7 +38,7 @@ class Milestone:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An injected fault.  Times are Unix seconds; no `end`: its marker was still open."""
+    """An injected fault.  Times are Unix seconds; `end` is None while its marker is open."""
 
     id: str
     fault_type: str
@@ -89,10 +89,10 @@ def find_fault(api: PrometheusApi, id: str, days: float) -> Fault:
 
 
 def _last_open(api: PrometheusApi, marker: str, start: float) -> float | None:
-    """The last sample of a marker, which shows for 30 s at least; None while it is open.
+    """When a marker had its last sample, at least 30 s after its start; None while it is open.
 
-    A look every 30 s finds about when: where an agent says that a series has ended, a look right
-    after does not see it any more.
+    This looks every 30 s first: if an agent marks the end of a series, a look just after the end
+    does not see it any more.
     """
     looks = f"[{milliseconds(time.time() - start)}:30s]"
     seen = api.query(f"max_over_time(timestamp({marker}){looks})")
@@ -105,7 +105,7 @@ def _last_open(api: PrometheusApi, marker: str, start: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """One alert or verdict, from its first sample to its last.  `open`: still there at the end."""
+    """One alert or verdict, from its first sample to its last; `open` if it lasts until the end."""
 
     name: str
     labels: Mapping[str, str]
@@ -120,16 +120,16 @@ class Firing:
 
     @property
     def milestone(self) -> Milestone:
-        """When it began, and of what it speaks."""
+        """Its beginning as a milestone, with what the alert is about."""
         who = component_of(self.labels)
         about = "" if who.kind == "slurm" else f": {who.label}"
         return Milestone(self.start, f"{self.name}{about}")
 
 
 def firings(tracks: Iterable[Track], until: float) -> list[Firing]:
-    """All runs of samples of ALERTS or of a verdict, by their start.
+    """The firings in series of ALERTS or of verdicts, by their start.
 
-    Two that differ only in the evidence of a verdict are two.
+    Verdicts with different evidence are different firings.
     """
     fired = []
     for track in tracks:
@@ -156,7 +156,7 @@ class Event:
 
     @property
     def milestone(self) -> Milestone:
-        """When it happened, to whom and in which stage."""
+        """The event as a milestone: when it happened, to which component and in which stage."""
         place = f" in {self.stage}" if self.stage else ""
         return Milestone(self.time, f"{self.component.label}{place}: {self.text}")
 
@@ -169,7 +169,8 @@ def events_of(
     since: float,
     recorded: Collection[str] = (),
 ) -> list[Event]:
-    """The events of a job and its nodes since a time; none of GPUs (by uuid) that are recorded."""
+    """The events of a job and its nodes since a time, without those of replayed GPUs (`recorded`,
+    by uuid)."""
     first = _stamped(history, "rl_rank_first_failure_timestamp_seconds", job, "failure")
     system = {**nodes, "job_id": "", "scope": "system"}
     events = [
@@ -189,8 +190,8 @@ def events_of(
 
 
 def kernel_events(history: History, nodes: Labels, since: float) -> list[Event]:
-    """What kernels and Slurm say about a job's nodes since a time, and about no rank in
-    particular."""
+    """Events of a job's nodes since a time, from kernels and Slurm, that are about no particular
+    rank."""
     elsewhere = {**nodes, "job_id": "", "scope": "cgroup"}
     events = [
         *_stamped(history, "log_oom_kill_last_timestamp_seconds", elsewhere, "kernel"),
@@ -208,21 +209,21 @@ def _node_of(event: Event) -> Component:
 
 @dataclass(frozen=True, slots=True)
 class Hung:
-    """A rank that a verdict named, and the line of the user's own code that it hung in."""
+    """A rank that a verdict named, and the line of the user's own code in which it hung."""
 
     time: float
-    """When both were first known."""
+    """When both the verdict and the line were known."""
     component: Component
     frame: str
 
     @property
     def milestone(self) -> Milestone:
-        """When, who and where."""
+        """The milestone: when, which rank, and which line."""
         return Milestone(self.time, f"{self.component.label} at {self.frame}")
 
 
 def hung_of(history: History, job: Labels, since: float) -> list[Hung]:
-    """Where the culprits of a job hung since a time, by that time."""
+    """The culprits of a job since a time, with the lines in which they hung, in order of time."""
     return sorted(
         (
             Hung(history.grid.time(line.known()[0][0]), component_of(line.labels), frame)
@@ -235,7 +236,7 @@ def hung_of(history: History, job: Labels, since: float) -> list[Hung]:
 
 
 def hung_lines(history: History, labels: Labels, by: str) -> list[Line]:
-    """The innermost frames of the user's own code of those ranks that a verdict names."""
+    """The innermost frames of the user's own code, of the ranks that a verdict names."""
     named = history.last("job:rl_stall:culprit", labels)
     frames = history.last("rl_rank_stack_frame_info", labels)
     culprits = f"{frames} and on (cluster, node, job_id, role, rank) ({named})"
@@ -245,7 +246,8 @@ def hung_lines(history: History, labels: Labels, by: str) -> list[Line]:
 def _stamped(
     history: History, metric: str, labels: Labels, kind: str, without: Collection[str] = ()
 ) -> list[Event]:
-    """Events of series whose value is the time of the last event; none of some GPUs, by uuid."""
+    """Events from series whose value is the time of the last event; `without`: GPUs to leave out,
+    by uuid."""
     by = "role, rank, stage, error, pattern, node, gpu, uuid, xid, sxid, server, kind, scope"
     return [
         Event(value, kind, component_of(line.labels), line.labels.get("stage", ""), _text(line))
@@ -258,8 +260,8 @@ def _stamped(
 def _later_failures(
     history: History, job: Labels, roles: Mapping[str, int], first: Sequence[Event]
 ) -> list[Event]:
-    """Exceptions after the first of a rank.  Agents count them by role and stage, which identifies
-    the rank only in a role of one."""
+    """Exceptions after the first one of a rank.  Agents count them by role and stage, so the rank
+    is known only in a role with a single rank."""
     known = {(event.component.role, event.stage, event.text) for event in first}
     failures = []
     by = "role, stage, error"
@@ -295,12 +297,12 @@ def _oom_kills(history: History, job: Labels) -> list[Event]:
 
 
 def _seen(history: History, line: Line, at: int, kind: str, text: str) -> Event:
-    """An event by the look that saw it."""
+    """An event at the time of the look that saw it."""
     return Event(history.grid.time(at), kind, component_of(line.labels), "", text)
 
 
 def _job_end(history: History, job: Labels) -> list[Event]:
-    """The end of the job: Slurm answers, and no longer lists it as running."""
+    """The end of the job: Slurm answers, but does not list it as running any more."""
     grid = history.grid
     lines = history.most("slurm_job_info", job, "")
     if not lines:

@@ -1,4 +1,4 @@
-"""Gathers the evidence of one injected fault and makes an experiment of it."""
+"""Gathers the evidence of one injected fault: an experiment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAD_SECONDS = 60.0
 """Time before the injection that the figures show."""
 
 PANELS = 5
-"""Series that a figure shows at most."""
+"""The most series in a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a fault cost the job.  Seconds; None where its steps were not seen before."""
+    """What a fault cost the job, in seconds; None if no steps were seen before the fault."""
 
     usual_step: float | None = None
     """The median time between two steps of the baseline."""
@@ -65,7 +65,7 @@ class Cost:
     goes_on: bool = False
     """Whether a step followed."""
     gpu_seconds: float = 0.0
-    """GPUs of the stalled job × time, by the rules; of recorded GPUs, too."""
+    """GPU-seconds of the stalled job, by the rules; replayed GPUs count too."""
 
     @property
     def stopped(self) -> bool:
@@ -79,7 +79,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An injected fault, all that was seen of it, and what the controller `alone` shows."""
+    """An injected fault and its evidence; `alone`: the milestones as the controller alone shows
+    them."""
 
     fault: events.Fault
     target: Target
@@ -90,7 +91,7 @@ class Experiment:
     run: Period
     interval: float
     before: Grid
-    """The grid of the baseline's values."""
+    """The grid of the baseline."""
     grid: Grid
     view: View
     milestones: Milestones
@@ -112,7 +113,8 @@ class Experiment:
         return any(each.baseline for each in self.view.findings) or bool(self.view.events)
 
     def telling(self) -> list[Finding]:
-        """The series to show: of each signal the first to deviate, rather of the first suspect."""
+        """The series to show: for every signal, that of the first suspect, else the one that
+        deviated first."""
         first = [suspect.component for suspect in self.suspects[:1]]
         by_signal: dict[str, Finding] = {}
         for each in sorted(
@@ -122,7 +124,7 @@ class Experiment:
         return list(by_signal.values())[:PANELS]
 
     def after(self, when: float | None) -> float | None:
-        """Seconds after the injection."""
+        """A Unix time as seconds after the injection."""
         return None if when is None else when - self.fault.start
 
 
@@ -192,7 +194,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
 
 
 def _seen(history: History, fault: events.Fault) -> Period:
-    """The time of the run until nothing was scraped any more."""
+    """The run up to the last time at which anything was scraped."""
     scrapes = history.most("up", {"cluster": fault.cluster}, "", "count")
     last = max((at for line in scrapes for at, _ in line.known()), default=history.grid.count - 1)
     end = history.grid.time(last + 1)
@@ -200,7 +202,7 @@ def _seen(history: History, fault: events.Fault) -> Period:
 
 
 def _cost(history: History, past: History, job: Labels, since: float) -> Cost:
-    """The longest time after the injection in which the job completed no step."""
+    """The cost: the longest time without a completed step after the injection."""
 
     def steps(asked: History) -> list[float]:
         lines = asked.lines(f"max ({live(asked, 'rl_rank_step', job)})")
@@ -260,7 +262,7 @@ def _gpu_owners(members: Iterable[Mapping[str, str]]) -> dict[str, Component]:
 
 
 def _stages(history: History, job: Labels) -> dict[Component, list[str | None]]:
-    """The stage of each rank, by column."""
+    """The stage of every rank, by column."""
     return {
         component_of(line.labels): [
             None if value is None or not 0 <= value < len(STAGES) else STAGES[int(value)]
@@ -273,7 +275,7 @@ def _stages(history: History, job: Labels) -> dict[Component, list[str | None]]:
 def _open_stages(
     stages: Iterable[Sequence[str | None]], grid: Grid, when: float | None
 ) -> Counter[str]:
-    """How many ranks were in each stage at a time, or at the end."""
+    """The number of ranks in each stage at a time, or at the end of the run if that is earlier."""
     last = grid.count - 1
     column = last if when is None else min(grid.index(when), last)
     now = (by_column[column] for by_column in stages)
@@ -287,8 +289,8 @@ def _firings(
     nodes: Sequence[str],
     recorded: Collection[str],
 ) -> list[events.Firing]:
-    """Alerts and verdicts on the job, its nodes or the whole cluster that began with the fault;
-    none on GPUs (by uuid) that are recorded."""
+    """The alerts and verdicts on the job, its nodes or the whole cluster that began after the
+    fault, without those on replayed GPUs (`recorded`, by uuid)."""
     alerts = select("ALERTS", alertstate="firing", cluster=fault.cluster)
     tracks = history.samples(alerts)
     for verdict in events.VERDICTS:

@@ -44,15 +44,15 @@ TEXT = 48
 TICKS = 9
 """Ticks on an axis of time, at most."""
 NEAR = 0.02
-"""Moments that are nearer than this share of the axis share a line."""
+"""Moments nearer to each other than this share of the axis share a line."""
 KEY_COLUMNS = 2
 """Columns of the key of moments."""
 
 LEVELS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Multiples of the distance at which a value begins to deviate: where each colour begins."""
+"""Where each colour begins, in multiples of the limit at which a value begins to deviate."""
 
 HEAT = ("#e9eef3", "#fee391", "#fec44f", "#fe9929", "#d95f0e", "#8c2d04")
-"""Colours of values in the baseline and from each level on: ever darker, so that grey will do."""
+"""Colours of the baseline and of values from each level on; darker, so distinct in grey too."""
 
 MAX_ROWS = 28
 MAX_CELLS = 200
@@ -62,7 +62,7 @@ BELOW = 0.4
 
 LINE = "#9aa3ad"
 GAP = "gap"
-"""Stands for a colour: the hatching of what is not known."""
+"""Stands for a colour: the hatching of unknown values."""
 
 COLOURS = {
     "inject": "#d55e00",
@@ -146,7 +146,7 @@ class Drawing:
 
 
 def experiment_figures(experiment: Experiment) -> dict[str, Drawing]:
-    """The figures that have something to show, by name."""
+    """The figures with content, by name."""
     figures: dict[str, Drawing] = {}
     if experiment.watched:
         figures["propagation"] = propagation(experiment)
@@ -157,8 +157,10 @@ def experiment_figures(experiment: Experiment) -> dict[str, Drawing]:
 
 @_style()
 def propagation(experiment: Experiment) -> Drawing:
-    """A row for each component, a column for each moment; hatched where nothing is known, coloured
-    by how far the worst series was from its baseline; the first suspect is bold."""
+    """A row for each component, and a column for each time.
+
+    The colour shows how far the worst series was from its baseline; unknown values are hatched, and
+    the first suspect is bold."""
     worst = _worst(experiment.view.findings)
     errors = {event.component: event.time for event in reversed(experiment.view.events)}
     rows = _rows(experiment, {*worst, *errors})
@@ -195,7 +197,7 @@ def propagation(experiment: Experiment) -> Drawing:
 
 
 def _rows(experiment: Experiment, seen: Iterable[Component]) -> list[Component]:
-    """The components that went wrong or were judged; of many, the first suspects."""
+    """The components that went wrong or were judged; if there are many, the first suspects."""
     ranked = [suspect.component for suspect in experiment.suspects]
     shown = [each for each in seen if each.kind != "slurm" and each.name != ANY]
     others = [each for each in in_order(shown) if each not in ranked]
@@ -217,8 +219,8 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 
 def _cells(grid: Grid, values: Values) -> Iterator[tuple[float, float, str]]:
-    """Runs of columns of one colour, with start and end in Unix seconds; of many columns, several
-    are one with their worst value."""
+    """Runs of columns of one colour, with start and end in Unix seconds.  If there are many
+    columns, several are merged into one with their worst value."""
     size = math.ceil(grid.count / MAX_CELLS)
     cells = [_most(values[start : start + size]) for start in range(0, len(values), size)]
     for colour, run in itertools.groupby(range(len(cells)), lambda at: _heat(cells[at])):
@@ -232,16 +234,17 @@ def _heat(severity: float | None) -> str:
 
 
 def _look(colour: str) -> dict[str, Any]:
-    """How something of a colour is filled."""
+    """The arguments of matplotlib to fill an area with a colour."""
     if colour == GAP:
         return {"facecolor": "white", "edgecolor": LINE, "hatch": "/////"}
     return {"facecolor": colour}
 
 
 def _named(component: Component, more: str = "") -> str:
-    """Its name without the middle of its path, as `node-a /mnt/…/checkpoints/700`, that any file
-    can hold: of limited length, without characters that control terminals or the direction of
-    writing; the beginning is kept, which names a node, and the end, of a path."""
+    """The name of a component in a figure, as `node-a /mnt/…/checkpoints/700`.
+
+    The middle of a path is left out; the length is limited, keeping the beginning with the node and
+    the end of the path; and no character controls terminals or the direction of writing."""
     text = _MIDDLE.sub(r"\1/…\2", component.label) + more
     # Marks that stack up above and below a letter would take the room of the plot.
     text = "".join(c for c in unicodedata.normalize("NFC", text) if not unicodedata.combining(c))
@@ -252,8 +255,8 @@ def _named(component: Component, more: str = "") -> str:
 
 @_style()
 def anomaly(experiment: Experiment) -> Drawing:
-    """A panel for each telling series: the band is mean and two sigma of the baseline, the dotted
-    line its median; gaps stay gaps."""
+    """A panel for each series of `telling`: the band is the mean of the baseline and two sigma, the
+    dotted line is its median; gaps stay gaps."""
     chosen = experiment.telling()
     height = _key_height(experiment) + 0.84 * len(chosen) + BELOW
     drawing = Drawing("anomaly", "Anomalies: the first series to leave their baselines", height)
@@ -279,7 +282,7 @@ def _series(axes: Axes, experiment: Experiment, finding: Finding) -> None:
 
 
 def _marks(experiment: Experiment) -> list[tuple[float, str, str]]:
-    """The moments that were seen, but for the last error: seconds after the injection, words and
+    """The milestones that were seen, without the last error: seconds after the injection, words and
     colour."""
     marks = []
     for name, words, colour in MOMENTS:
@@ -290,14 +293,15 @@ def _marks(experiment: Experiment) -> list[tuple[float, str, str]]:
 
 
 def _key_height(experiment: Experiment) -> float:
-    """Inches that the key of the moments and their letters take above a plot."""
+    """The height of the key of the moments and their letters above a plot, in inches."""
     return 0.3 + 0.14 * math.ceil(len(_marks(experiment)) / KEY_COLUMNS)
 
 
 def _time(drawing: Drawing, panels: Sequence[Axes], experiment: Experiment) -> None:
-    """Give panels above one another an axis of round times after the injection, and lines at the
-    moments: a letter above the first panel, which moments near to one another share, and a key
-    that says what happened at each letter."""
+    """Add a time axis, lines at the moments and their key to panels above each other.
+
+    Each line has a letter above the first panel, which moments near to each other share; the key
+    says what happened at each letter.  The axis has round times after the injection."""
     zero, grid = experiment.fault.start, experiment.grid
     low, high = grid.start - zero, max(grid.end, grid.start + 1.0) - zero
     least = (high - low) / TICKS

@@ -10,22 +10,14 @@ from stagewatch.core.config import number, option
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import Attempt, Job, find_attempts, move_lost
 from stagewatch.report.history import Labels
-from stagewatch.report.ledger import (
-    GROUPS,
-    NOT_OBSERVED,
-    STATES,
-    Key,
-    Ledger,
-    missing,
-    read_ledger,
-)
+from stagewatch.report.ledger import GROUPS, NOT_OBSERVED, STATES, Key, Ledger, missing, read_ledger
 from stagewatch.report.periods import Period, PeriodOptions, minute, month_words
 
 MAX_ROWS = 15
-"""Rows of a table on the page, the largest first; the others are one row."""
+"""The most rows of a table on the page, the largest ones; the others become one row."""
 
 OTHER = "other"
-"""Every model that has no price of its own."""
+"""Stands for every model without a price of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +28,7 @@ class Prices:
     currency: str
 
     def of(self, model: str) -> float | None:
-        """The price of a GPU-hour; None where the site gave none."""
+        """The price of a GPU-hour of a model; None if the site gave none."""
         return self.by_model.get(model, self.by_model.get(OTHER))
 
 
@@ -70,7 +62,7 @@ class Asked:
     period: Period
     title: str
     when: str
-    """The period as a sentence begins with it."""
+    """The period, as the beginning of a sentence."""
 
     @property
     def clusters(self) -> Labels:
@@ -101,14 +93,14 @@ def _sums() -> defaultdict[str, float]:
 
 @dataclass(slots=True)
 class Use:
-    """What GPUs did for somebody, or in all: GPU-seconds by state."""
+    """What GPUs did, in all or for one owner: GPU-seconds by state."""
 
     states: defaultdict[str, float] = field(default_factory=_sums)
     cost: float | None = None
-    """Money; None where no price was given for any of it."""
+    """Money; None if there is no price for any of it."""
     attempts: list[Attempt] = field(default_factory=list)
     owner: Key | None = None
-    """Of a job: any of its keys."""
+    """For a single job, any of its keys."""
 
     def add(self, key: Key, seconds: float, prices: Prices) -> None:
         """Add GPU-seconds of a state, and what they cost."""
@@ -125,7 +117,7 @@ class Use:
 
     @property
     def groups(self) -> dict[str, float]:
-        """GPU-seconds by group of states, each group."""
+        """GPU-seconds by group of states, for every group."""
         sums = dict.fromkeys(GROUPS, 0.0)
         for state, seconds in self.states.items():
             sums[STATES.get(state, ("unknown", ""))[0]] += seconds
@@ -154,8 +146,8 @@ class Use:
 
     @property
     def training_ratio(self) -> float | None:
-        """Effective training time ratio: goodput, but the time that jobs waited in the queue to
-        run again counts as well, with the GPUs they had."""
+        """The effective training time ratio: goodput that also counts the time in which jobs waited
+        in the queue to run again, with their GPUs."""
         whole = self.known + sum(each.off for each in self.attempts)
         return self.groups["productive"] / whole if self.known else None
 
@@ -167,7 +159,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A cluster, with its mean number of configured GPUs, and the share of time observed."""
+    """A cluster, its mean number of configured GPUs, and the share of the time observed."""
 
     cluster: str
     gpus: float
@@ -183,13 +175,13 @@ class Goodput:
     clusters: Sequence[Seen]
     total: Use
     tables: Mapping[str, Mapping[str, Use]]
-    """By account, user, partition, model and job: what each held, the largest first."""
+    """The use by account, user, partition, model and job, the largest first."""
     attempts: Sequence[Attempt]
     unpriced: float
     """GPU-seconds of models without a price, where there are prices."""
 
     def cost_of(self, seconds: float) -> float | None:
-        """What some GPU-seconds cost at the mean price of all that have one."""
+        """The cost of GPU-seconds at the mean price of those with a price."""
         if self.total.cost is None:
             return None
         return self.total.cost * seconds / (self.total.seconds - self.unpriced)
@@ -202,7 +194,7 @@ DIMENSIONS: dict[str, Callable[[Key], str]] = {
     "model": lambda key: key.model,
     "job": lambda key: f"{key.cluster}/{key.job_id}",
 }
-"""The tables, and what one row of each has in common."""
+"""The tables, and what the keys of one row have in common."""
 
 
 def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
@@ -241,7 +233,7 @@ def _use(asked: Asked, rows: Iterable[tuple[Key, float]]) -> Use:
 def _table(
     asked: Asked, ledger: Ledger, attempts: Sequence[Attempt], of: Callable[[Key], str]
 ) -> dict[str, Use]:
-    """The use by whatever `of` makes of a key, the largest first.
+    """The use by the value of `of` for each key, the largest first.
 
     A failed run counts for each model that its job has.
     """
@@ -258,7 +250,7 @@ def _table(
 
 
 def largest(uses: Mapping[str, Use]) -> Iterator[tuple[str, Use]]:
-    """The rows of a table that the page shows; all others are the last one."""
+    """The rows of a table on the page; the last one sums up all others."""
     names = list(uses)
     shown = names if len(names) <= MAX_ROWS + 1 else names[:MAX_ROWS]
     yield from ((name, uses[name]) for name in shown)

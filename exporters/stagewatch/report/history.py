@@ -14,16 +14,16 @@ from stagewatch.prometheus.selectors import Wanted, select
 from stagewatch.report.periods import Period, iso
 
 MAX_COLUMNS = 1500
-"""Times that a report looks at; a longer period is looked at in larger steps."""
+"""The most times in a grid; a longer period has larger steps."""
 
 LARGEST = 1e100
-"""Larger values count as not seen: they have no sums and squares."""
+"""Larger values count as not seen, since their squares are no finite numbers."""
 
 Labels = Mapping[str, Wanted]
 """Labels of a selector, as `select` takes them."""
 
 Values = Sequence[float | None]
-"""Values on a grid of times; None where no sample was taken, which is never read as a value."""
+"""Values on a grid of times; None where there was no sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,23 @@ class Grid:
         return self.start + index * self.step
 
     def index(self, when: float) -> int:
-        """The first column not before a time; may lie outside."""
+        """The first column at or after a time; it may lie outside of the grid."""
         return math.ceil((when - self.start) / self.step - 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series on the grid."""
+    """A series on a grid."""
 
     labels: Mapping[str, str]
     values: list[float | None]
 
     def known(self) -> list[tuple[int, float]]:
-        """The columns that have a value, with the value."""
+        """The columns with a value, and the values."""
         return [(at, value) for at, value in enumerate(self.values) if value is not None]
 
     def rises(self, before: float | None = None) -> list[tuple[int, float]]:
-        """The columns whose value is larger than the one before, with the value."""
+        """The columns whose value is larger than the value before, and the values."""
         rises = []
         for at, value in self.known():
             if before is not None and value > before:
@@ -71,14 +71,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Seconds between two samples: of the node agents, of Slurm's agent, of the rules."""
+    """The seconds between two samples of the node agents, of the Slurm agent, and of the rules."""
 
     scrape: float
     slurm: float
     rules: float
 
     def of(self, metric: str) -> float:
-        """The interval of a metric, by its name; that of a recording rule has colons."""
+        """The interval of a metric, by its name; the name of a recording rule has colons."""
         if "slurm_" in metric:
             return self.slurm
         return self.rules if metric == "ALERTS" or ":" in metric else self.scrape
@@ -87,8 +87,8 @@ class Intervals:
 class History:
     """Asks one server for one period.
 
-    A sample is seen until the next is due and not for longer: the five minutes that a server looks
-    back by itself would hide a gap.
+    A sample counts until the next one is due, and no longer: the five minutes for which a server
+    looks back by default would hide a gap.
     """
 
     def __init__(
@@ -111,21 +111,21 @@ class History:
         return History(self.api, period, intervals=self.intervals, columns=columns)
 
     def last(self, metric: str, labels: Labels) -> str:
-        """PromQL for the sample in force of each series."""
+        """PromQL for the latest sample of each series, as long as it counts."""
         return self.over("last", metric, labels)
 
     def over(self, how: str, metric: str, labels: Labels) -> str:
-        """PromQL for the `last`, the largest (`max`) or another of a series' recent samples."""
+        """PromQL for the `last`, the largest (`max`) or another aggregate of recent samples."""
         return f"{how}_over_time({select(metric, **labels)}[{self._window(metric, 1.5)}])"
 
     def rate(self, metric: str, labels: Labels) -> str:
-        """PromQL for a rate: it looks back further than a sample is in force, but not from a
+        """PromQL for a rate.  It looks back further than a sample counts, but has no value in a
         gap."""
         series = f"{select(metric, **labels)}[{self._window(metric, 5)}]"
         return f"rate({series}) and {self.last(metric, labels)}"
 
     def most(self, metric: str, labels: Labels, by: str, how: str = "max") -> list[Line]:
-        """The samples in force, the largest (or `how`) by some labels."""
+        """The samples that count, aggregated by some labels to the largest (or by `how`)."""
         by = f" by ({by})" if by else ""
         return self.lines(f"{how}{by} ({self.last(metric, labels)})")
 
@@ -135,11 +135,11 @@ class History:
         return [self._line(track) for track in tracks]
 
     def samples(self, selector: str) -> list[Track]:
-        """Series as they were stored."""
+        """The series as the server stores them."""
         return self.api.samples(selector, self.grid.start, self.grid.end)
 
     def growth(self, counter: str, labels: Labels) -> float | None:
-        """By how much counters grew over the whole period; None where there are none."""
+        """The growth of counters over the whole period; None if there are none."""
         window = milliseconds(max(0.001, self.grid.end - self.grid.start - 0.001))
         increase = f"sum (increase({select(counter, **labels)}[{window}]))"
         return next((each.value for each in self.api.query(increase, self.grid.end)), None)
@@ -164,9 +164,9 @@ def by_job(lines: Iterable[Line]) -> dict[str, Line]:
 def measure(
     api: PrometheusApi, cluster: str, times: Sequence[float], back: float = 600.0
 ) -> Intervals:
-    """Measure the intervals of a cluster, before the first of some times that has samples.
+    """Measure the intervals of a cluster, just before the first of these times that has samples.
 
-    Raises `SourceError` where nothing was scraped at any of them.
+    Raises `SourceError` if nothing was scraped at any of them.
     """
 
     def interval(metric: str, **labels: str) -> float | None:
@@ -197,14 +197,14 @@ def milliseconds(seconds: float) -> str:
 
 
 def usual_gap(times: Sequence[float]) -> float:
-    """The median distance of times; a minute where there is but one."""
+    """The median distance of times; a minute if there is only one."""
     if len(times) < 2:
         return 60.0
     return statistics.median(later - earlier for earlier, later in itertools.pairwise(times))
 
 
 def runs(times: Sequence[float], gap: float | None = None) -> list[tuple[float, float]]:
-    """Runs of times without a hole: longer than `gap`, or than 2.5 times the usual distance."""
+    """Runs of times without a hole; a hole is longer than `gap` or 2.5 times the usual distance."""
     limit = 2.5 * usual_gap(times) if gap is None else gap
     spans: list[tuple[float, float]] = []
     for when in times:
@@ -216,6 +216,7 @@ def runs(times: Sequence[float], gap: float | None = None) -> list[tuple[float, 
 
 
 def column_runs(values: Values, gap: int = 2) -> list[tuple[int, int]]:
-    """First and last columns of runs of known values; up to `gap` unknown ones are no hole."""
+    """First and last columns of runs of known values; up to `gap` unknown values do not end a
+    run."""
     columns = [at for at, value in enumerate(values) if value is not None]
     return [(int(first), int(last)) for first, last in runs(columns, gap + 1)]

@@ -1,4 +1,4 @@
-"""Signs that something is out of order, over a long period, and the incidents they make up."""
+"""Signs of trouble over a long period, and the incidents that they make up."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from stagewatch.report.events import hung_lines
 from stagewatch.report.history import History, Labels, Line, column_runs
 
 JOIN_SECONDS = 300.0
-"""Signs of one node or job belong together when less than this is between them."""
+"""Signs of one node or job with less time between them belong together."""
 
 SILENT_COLUMNS = 3
-"""An agent counts as silent when it does not answer in this many looks in a row."""
+"""An agent counts as silent if it does not answer at this many looks in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Something out of order from `start` to `end`; `open` if it was so until the period's end.
+    """A sign of trouble from `start` to `end`; `open` if it lasted until the end of the period.
 
     `kind` is drain, down or fail (a node in Slurm), silent (an agent), fault (a marker), stall,
     hung (a stalled job's culprit, with its line of code), rank_gone or restart (a job).
@@ -46,17 +46,17 @@ class Incident:
 
     @property
     def end(self) -> float:
-        """When the last sign ended, or the period did."""
+        """When the last sign or the period ended."""
         return max(sign.end for sign in self.signs)
 
     @property
     def open(self) -> bool:
-        """Whether it was not over at the period's end."""
+        """Whether a sign lasted until the end of the period."""
         return any(sign.open for sign in self.signs)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that are out of order, else those where a marker lies."""
+        """The nodes in trouble; without any, the nodes with a fault marker."""
         bad = {sign.node for sign in self.signs if sign.node and sign.kind != "fault"}
         marked = {sign.node for sign in self.signs if sign.node}
         return tuple(sorted(bad or marked))
@@ -68,7 +68,7 @@ class Incident:
 
     @property
     def kinds(self) -> str:
-        """The kinds of its signs, with the first text of each."""
+        """The kinds of its signs in words, each with its first text."""
         words: dict[str, str] = {}
         for sign in self.signs:
             words[sign.kind] = words.get(sign.kind) or sign.text
@@ -91,7 +91,7 @@ def silent(history: History, labels: Labels) -> list[Line]:
 
 
 def find_signs(history: History, cluster: str) -> list[Sign]:
-    """Everything out of order on a cluster, by start."""
+    """All signs of trouble on a cluster, by start."""
     chosen = {"cluster": cluster}
     signs: list[Sign] = []
 
@@ -130,7 +130,7 @@ def find_signs(history: History, cluster: str) -> list[Sign]:
 
 
 def incidents_of(signs: Sequence[Sign]) -> list[Incident]:
-    """Signs grouped; a fault marker belongs to whatever is near it in time."""
+    """The signs grouped into incidents; a fault marker belongs to any signs near it in time."""
     groups: list[list[Sign]] = []
     for sign in signs:
         near = [group for group in groups if any(_touch(sign, other) for other in group)]

@@ -1,4 +1,4 @@
-"""What an incident did to a job: when it stopped, stood still and came back."""
+"""What an incident did to a job: when the job stopped, stood still and came back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class JobStory:
     """Whether a step was completed after the standstill."""
     gpus: float | None = None
     steps_lost: float | None = None
-    """Last step before, less the first one after."""
+    """The last step before the end minus the first one after it."""
 
     @property
     def interrupted(self) -> bool:
@@ -48,7 +48,7 @@ class JobStory:
 
     @property
     def restored(self) -> float | None:
-        """When it trained again: at its first step, else when it ran, else when a stall ended."""
+        """When the job was back: at its first step, else when it ran, else when a stall ended."""
         if self.ended is not None:
             return self.training if self.training is not None else self.resumed
         if self.standstill is not None:
@@ -57,7 +57,7 @@ class JobStory:
 
     @property
     def without_gpus(self) -> float | None:
-        """GPU-seconds from its end until it was restored; None where that is not known."""
+        """GPU-seconds from its end until it was restored; None if unknown."""
         if not self.interrupted or None in (self.gpus, self.ended, self.restored):
             return None
         return (self.gpus or 0.0) * ((self.restored or 0.0) - (self.ended or 0.0))
@@ -107,7 +107,8 @@ def stories(
 
 
 def live(history: History, metric: str, jobs: Labels) -> str:
-    """PromQL for live ranks only: those of an earlier run may still be exported as they ended."""
+    """PromQL for a metric of live ranks only: ranks of an earlier run may still be exported as they
+    ended."""
     up = history.last("rl_rank_up", {"cluster": jobs["cluster"], "job_id": jobs["job_id"]})
     return f"{history.last(metric, jobs)} and on (cluster, node, job_id, role, rank) ({up} == 1)"
 
@@ -120,8 +121,8 @@ def _hurts(sign: Sign, job: str, ended: float | None, margin: float) -> bool:
 
 
 def _stops(grid: Grid, running: Values, near: Period) -> tuple[float | None, float | None]:
-    """When it first stopped near a period, and when it ran again for good: if it was put back once
-    more within five minutes, the last time counts."""
+    """When a job first stopped near a period, and when it ran again for good: if it went back into
+    the queue within five minutes, a later run counts."""
     begin = max(0, grid.index(near.start - JOIN_SECONDS))
     known = [(at, bool(value)) for at, value in enumerate(running) if value is not None]
     ended: float | None = None
@@ -149,7 +150,7 @@ def _stops(grid: Grid, running: Values, near: Period) -> tuple[float | None, flo
 def _steps(
     grid: Grid, steps: Line | None, ended: float | None, resumed: float | None
 ) -> tuple[float | None, float | None]:
-    """When a step was completed after the job resumed, and how many had to be done again."""
+    """When a step was first completed after the job resumed, and how many steps were repeated."""
     if steps is None or ended is None or resumed is None:
         return None, None
     before = [value for at, value in steps.known() if at < grid.index(ended)]
@@ -165,9 +166,9 @@ def _steps(
 
 
 def _standstill(grid: Grid, steps: Line | None, near: Period) -> tuple[Period | None, bool]:
-    """The first long time without a step that reaches into a period, and whether steps followed.
+    """The first long time without a step that overlaps a period, and whether steps followed.
 
-    A usual step is the median of those before; of a job that showed no two steps nothing is said.
+    It is long compared with the median of earlier steps; without two steps there is no standstill.
     """
     if steps is None:
         return None, False

@@ -1,8 +1,8 @@
 """The ledger: GPU-seconds by state and owner over a period, as the rules of goodput recorded them.
 
-A sample of the rules stands for the interval between two evaluations; time without a sample belongs
-to no state and is `not observed`.  The server adds up, day by day, so that a month of 1,024 nodes
-stays inside its limits.
+A sample of the rules counts for the interval between two evaluations; time without a sample is
+`not observed`.  The server adds up day by day, so that a month of 1,024 nodes stays within its
+limits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STATES: dict[str, tuple[str, str]] = {
     "down": ("out", "in a node that was down"),
     NOT_OBSERVED: ("unseen", "the rules were not evaluated, so nobody knows"),
 }
-"""States with the group that each belongs to and its meaning; `lost` is what `attempts` moves."""
+"""The states, each with its group and its meaning; GPU-seconds become `lost` in `attempts`."""
 
 GROUPS = {
     "productive": "trained (rollout, reward and evaluation included)",
@@ -63,21 +63,21 @@ GROUPS = {
     "out": "were out of service",
     "unseen": "were not observed",
 }
-"""What the GPUs did in each group of states, in the order of the page."""
+"""The groups of states, each with its meaning, in the order of the page."""
 
 DAY = 86400.0
 HOURLY_BELOW = 3 * DAY
 """A shorter period is shown by the hour."""
 
 MEASURED = 300.0
-"""Seconds in which the interval of evaluations is measured."""
+"""The seconds over which the interval of evaluations is measured."""
 
 PIECE = 21600.0
-"""Single evaluations are counted in parts of so many seconds: each count reads every series."""
+"""Evaluations are counted in parts of so many seconds, since a count reads every series."""
 
 
 class Key(NamedTuple):
-    """Whose GPUs, when (the start of a day or an hour), and in what state.
+    """The owner of GPUs, their state, and the start of a day or an hour.
 
     Owner and job are empty outside of jobs, and for jobs beyond the agent's limits.
     """
@@ -108,7 +108,7 @@ class Ledger:
     observed: dict[str, dict[float, float]]
     """Seconds in which the rules were evaluated, by cluster and by start of a bin."""
     intervals: dict[str, dict[float, float]]
-    """Seconds between two evaluations, likewise."""
+    """Seconds between two evaluations, by cluster and by start of a bin."""
 
     @property
     def hourly(self) -> bool:
@@ -145,7 +145,7 @@ def split(period: Period, step: float) -> Iterator[Period]:
 
 
 def window(period: Period) -> str:
-    """The range of a selector that is asked at the end of a period: without its start, since
+    """The range of a selector for a query at the end of a period.  It excludes the start, since
     servers differ in whether a sample there counts."""
     return milliseconds(max(0.001, period.seconds - 0.001))
 
@@ -168,7 +168,7 @@ def read_ledger(api: PrometheusApi, period: Period, cluster: Labels) -> Ledger |
 
 
 def missing(period: Period) -> StagewatchError:
-    """What to do where the server has nothing of the ledger."""
+    """The error for a server without the ledger, which says what to do."""
     return StagewatchError(
         f"no {JOBS} or {OUTSIDE} from {iso(period.start)} to {iso(period.end)}: load "
         f"{RULES} into Prometheus (`stagewatch assets export` writes it); hours are counted from "
@@ -179,7 +179,7 @@ def missing(period: Period) -> StagewatchError:
 def _add(
     api: PrometheusApi, ledger: Ledger, each: Period, selector: str, *, allocated: bool
 ) -> None:
-    """The GPU-seconds of one day or hour: samples added up, times the interval."""
+    """Add the GPU-seconds of one day or hour: the sum of the samples, times the interval."""
     by = "cluster, job_id, user, account, partition, model, state"
     query = f"sum by ({by}) (sum_over_time({selector}[{window(each)}]))"
     for found in api.query(query, each.end):
@@ -193,7 +193,7 @@ def _add(
 def _observe(api: PrometheusApi, ledger: Ledger, each: Period, labels: str) -> None:
     """Count the evaluations of one day or hour, by cluster.
 
-    Where no single series has a sample of each, the times at which any series has one are counted.
+    If no series has a sample of every evaluation, the times with a sample of any series count.
     """
     either = ", ".join(filter(None, (_EITHER, labels)))
     most = f"max by (cluster) (count_over_time({{{either}}}[{window(each)}]))"
@@ -219,8 +219,8 @@ def _evaluations(api: PrometheusApi, here: str, each: Period, interval: float) -
 
 
 def _interval(api: PrometheusApi, cluster: str, each: Period) -> float | None:
-    """The usual distance of evaluations, at the last of some times of a day or an hour that have
-    any."""
+    """The usual distance of evaluations in seconds, measured as late in the day or hour as there
+    are any."""
     step = each.seconds / 96
     for name in (OUTSIDE, JOBS):
         chosen = select(name, cluster=cluster)
@@ -235,7 +235,7 @@ def _interval(api: PrometheusApi, cluster: str, each: Period) -> float | None:
 
 
 def _add_unobserved(ledger: Ledger) -> None:
-    """A row for the time without evaluations: as many GPUs as were configured that day."""
+    """Add the GPU-seconds without evaluations, for the GPUs that were configured that day."""
     sums: dict[tuple[str, float], float] = {}
     for key, seconds in ledger.rows.items():
         sums[key.cluster, key.start] = sums.get((key.cluster, key.start), 0.0) + seconds

@@ -116,7 +116,7 @@ def _render(template: str, **content: Any) -> str:
 
 
 def _about(firing: Firing, hung: Sequence[Hung]) -> str:
-    """What an alert or a verdict speaks of, and where the rank it names hung meanwhile."""
+    """The subject of an alert or a verdict, and the line in which a named rank hung meanwhile."""
     who = component_of(firing.labels)
     parts = [who.label if who.kind != "slurm" else firing.labels.get("role", "")]
     parts += [
@@ -128,7 +128,7 @@ def _about(firing: Firing, hung: Sequence[Hung]) -> str:
 
 
 def phase_rows(phases: Phases) -> list[tuple[str, Milestone, str]]:
-    """Words, moment and colour of the phases as they came; those not seen at the end."""
+    """Words, moment and colour of the phases in order of time; unseen ones come last."""
     rows = [
         (
             words,

@@ -43,7 +43,8 @@ class PeriodOptions:
     month: str = option("", "a whole month in UTC instead, as 2026-11")
 
     def periods(self) -> tuple[Period, Period]:
-        """The period to look at, which ends now at the latest, and all of its month, or the same.
+        """The period to look at, which ends now at the latest, and the whole month or the same
+        period.
 
         Raises `ConfigError`.
         """
@@ -124,7 +125,7 @@ def month_words(period: Period) -> str:
 
 
 def union(periods: Iterable[Period]) -> list[Period]:
-    """The same time without overlaps."""
+    """The periods without overlaps."""
     merged: list[Period] = []
     for each in sorted(periods, key=lambda period: period.start):
         if merged and each.start <= merged[-1].end:

@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 
 from stagewatch.report.events import NOTES
 from stagewatch.report.history import Grid, History, Labels, by_job
-from stagewatch.report.incidents import (
-    JOIN_SECONDS,
-    SILENT_COLUMNS,
-    Incident,
-    silent,
-    unavailable,
-)
+from stagewatch.report.incidents import JOIN_SECONDS, SILENT_COLUMNS, Incident, silent, unavailable
 from stagewatch.report.jobs import JobStory, stories
 from stagewatch.report.periods import Period
 
@@ -35,7 +29,7 @@ COLUMNS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """One incident in detail; `downtime` is what counts against the SLO, None: no job was hit."""
+    """One incident in detail; `downtime` counts against the SLO, and is None if no job was hit."""
 
     incident: Incident
     began: float
@@ -57,7 +51,7 @@ class Phases:
 
     @property
     def resumed(self) -> float | None:
-        """When the last of those that ended ran again; None unless all did."""
+        """When the last of the ended jobs ran again; None unless all did."""
         times = [job.resumed for job in self.jobs if job.ended is not None]
         known = [when for when in times if when is not None]
         return max(known) if known and len(known) == len(times) else None
@@ -74,7 +68,7 @@ class Phases:
 
 
 def phases_of(sweep: History, incident: Incident, cluster: str) -> Phases:
-    """Look closely at an incident that a sweep over the whole period showed."""
+    """Look closely at an incident of the sweep over the whole period."""
     first = max(sweep.period.start, incident.start) - BEFORE_SECONDS
     last = min(sweep.period.end, incident.end + AFTER_SECONDS)
     history = sweep.of(Period(first, last), COLUMNS)
@@ -93,7 +87,7 @@ def phases_of(sweep: History, incident: Incident, cluster: str) -> Phases:
     all_back = bool(hit) and None not in restored
     if hit and not all_back:
         until = max(until or 0.0, incident.end)
-    # A job that fails at its start again and again is never seen to run; its alerts count too.
+    # A job that keeps failing at its start is never seen to run; its alerts count too.
     alert = _detected(history, here, incident, began, {*running, *incident.jobs})
     back = [last for _, last in outages.values()]
     return Phases(
@@ -114,8 +108,8 @@ def phases_of(sweep: History, incident: Incident, cluster: str) -> Phases:
 
 
 def absorbed(incidents: Sequence[Phases]) -> list[Phases]:
-    """Incidents of a job alone, merged into the incident of its node that explains the same
-    interruptions."""
+    """The incidents; those of a job alone are merged into the incident of its node that explains
+    the same interruptions."""
     kept = [each for each in incidents if each.incident.nodes]
     for each in incidents:
         if each.incident.nodes:
@@ -168,7 +162,7 @@ def _injected(history: History, here: Labels, incident: Incident) -> float | Non
 def _outages(
     history: History, here: Labels, incident: Incident
 ) -> dict[tuple[str, str], tuple[float, float | None]]:
-    """By node and kind, from when to when it was out of service; None: not seen back."""
+    """By node and kind, when it went out of service and when it came back; None if it did not."""
     if not incident.nodes:
         return {}
     grid = history.grid
@@ -185,8 +179,7 @@ def _outages(
 
 
 def _running(history: History, here: Labels, jobs: Sequence[str]) -> dict[str, list[float | None]]:
-    """The state of each job that was seen to run: 1 while it ran, 0 while it did not, None where
-    that is unknown."""
+    """By job that was seen to run: 1 while it ran, 0 while it did not, None while unknown."""
     if not jobs:
         return {}
     chosen: Labels = {**here, "job_id": jobs}
@@ -215,7 +208,7 @@ def _state(value: float | None, known: float | None) -> float | None:
 def _detected(
     history: History, here: Labels, incident: Incident, began: float, jobs: Collection[str]
 ) -> tuple[float, str] | None:
-    """The first alert on the nodes or jobs that did not fire before."""
+    """The time and name of the first alert on the nodes or jobs that did not fire before."""
     grid = history.grid
     begin = max(0, grid.index(began))
     end = grid.index(incident.end + JOIN_SECONDS)

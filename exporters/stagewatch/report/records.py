@@ -22,7 +22,7 @@ from stagewatch.report.periods import iso
 _FORMULA = ("=", "+", "-", "@")
 
 IN_CSV = frozenset({"values", "severities", "past", "ledger"})
-"""What JSON leaves out, since it is as long as a series."""
+"""Fields that JSON leaves out, since they are as long as a series."""
 
 SAMPLES = ("time", "metric", "labels", "value", "unit")
 """The columns of an experiment: a row for each sample."""
@@ -39,10 +39,9 @@ _Row = tuple[str, str, str, float, str]
 def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     """Comma-separated, quoted where needed; what is not known is empty.
 
-    Text that a spreadsheet would take for a formula gets an apostrophe before it, and control
-    characters, which would move it into a cell of its own, become blanks
-    (https://owasp.org/www-community/attacks/CSV_Injection); numbers are left alone.
-    """
+    Text that a spreadsheet would read as a formula gets an apostrophe, and control characters,
+    which would begin another cell, become blanks
+    (https://owasp.org/www-community/attacks/CSV_Injection); numbers are left alone."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)

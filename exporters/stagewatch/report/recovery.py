@@ -18,13 +18,13 @@ SWEEP_COLUMNS = 45_000
 """A month at a minute."""
 
 MAX_INCIDENTS = 200
-"""Incidents to look at closely: those with jobs before those without, the latest first."""
+"""The most incidents to look at closely: those with jobs first, then the latest."""
 
 JUDGED_SECONDS = 43200.0
-"""An objective is judged over half a day at least: 99.9 % of an hour leave 3.6 s, a look or two."""
+"""An objective is judged over at least half a day: 99.9 % of an hour would be a look or two."""
 
 MAX_SECTIONS = 30
-"""Incidents of a cluster that have a section of their own."""
+"""The most incidents of a cluster with a section of their own."""
 
 _AGENTS = Regex("stagewatch.*")
 """The scrape jobs of node agents and of Slurm's agent."""
@@ -63,13 +63,13 @@ def asked_of(options: RecoveryOptions) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """A service level objective, a share of 1, and what came of it, in seconds."""
+    """A service level objective (a ratio), and its result in seconds."""
 
     objective: float
     period: float
-    """Availability is that of this time."""
+    """The period of the availability."""
     budget_period: float
-    """The error budget is that of this time, of a whole month."""
+    """The period of the error budget: a whole month, if one was asked for."""
     downtime: float
     unseen: float
     seen: bool
@@ -82,13 +82,13 @@ class Slo:
 
     @property
     def left(self) -> float:
-        """What is left of the budget; negative when it is overspent."""
+        """The rest of the budget; negative if it is overspent."""
         return self.budget - self.downtime
 
     @property
     def verdict(self) -> str:
-        """`met`, `missed`, or `undecided`: it hangs on time in which nothing was seen, or no job
-        was seen at all."""
+        """`met`, `missed`, or `undecided` if it depends on time in which nothing was seen, or if no
+        job was seen."""
         if self.left < 0:
             return "missed"
         return "met" if self.seen and self.unseen <= self.left else "undecided"
@@ -113,7 +113,7 @@ class ClusterRecovery:
     stalled_gpu_hours: float | None
     interrupted_gpu_hours: float | None
     first_seen: float
-    """The first time at which anything was scraped; the cluster is judged from then on."""
+    """When the first scrape was; the cluster is judged from then on."""
 
     @property
     def repairs(self) -> list[float]:

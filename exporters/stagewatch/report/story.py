@@ -31,12 +31,12 @@ SHORT_BASELINE = 60.0
 """Seconds of a baseline below which it says little."""
 TOGETHER_SECONDS = 1.0
 MANY = 4
-"""So many equal events of a role within a second share a line."""
+"""At least so many equal events of a role within a second share a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the time line; `colour` is the name of a moment's, or empty."""
+    """A line of the time line; `colour` is the name of a milestone's colour, or empty."""
 
     time: float
     words: str
@@ -45,7 +45,7 @@ class Entry:
 
 
 def entries(experiment: Experiment) -> list[Entry]:
-    """Moments, events, alerts and verdicts strictly by time; entries that say the same are one."""
+    """Milestones, events, alerts and verdicts in order of time, without repeated entries."""
     view = experiment.view
     told: list[tuple[Milestone, str, str]] = [
         (experiment.milestones[name], words, colour) for name, words, colour in MOMENTS
@@ -67,12 +67,12 @@ def entries(experiment: Experiment) -> list[Entry]:
 
 
 def unseen(experiment: Experiment) -> list[str]:
-    """The moments that were not seen."""
+    """The milestones that were not seen."""
     return [words for name, words, _ in MOMENTS if experiment.milestones[name].time is None]
 
 
 def _events(events: Iterable[Event]) -> Iterator[tuple[Milestone, str]]:
-    """Events with their words; many that are alike and close in time as one."""
+    """Events with their words; many equal events that are close in time become one."""
     groups: list[list[Event]] = []
     for event in sorted(events, key=lambda each: each.time):
         group = next((each for each in reversed(groups) if _together(each[0], event)), None)
@@ -102,12 +102,12 @@ def _together(one: Event, other: Event) -> bool:
 
 
 def experiment_opening(experiment: Experiment) -> list[str]:
-    """Three sentences: who went wrong where and when, how it showed, and what it cost."""
+    """Three sentences: what went wrong where and when, how it showed, and what it cost."""
     return [_began(experiment), _showed(experiment), _cost(experiment)]
 
 
 def _began(experiment: Experiment) -> str:
-    """Who went wrong first, and by what; or what verdicts and alerts say of it."""
+    """The first suspect with its evidence; or what verdicts and alerts say."""
     fault, view = experiment.fault, experiment.view
     job = f"job {experiment.job_id}" + (f" (cluster {fault.cluster})" if fault.cluster else "")
     where = f" on {experiment.target}" if experiment.target.names else ""
@@ -132,7 +132,7 @@ def _began(experiment: Experiment) -> str:
     if alert.time is not None:
         after = span(experiment.after(alert.time))
         return f"The first alert, {alert.what}, came {after} after {injected}, in {job}; {same}."
-    return f"Nothing is seen to go wrong in {job} after {injected}: {same}, and no alert fired."
+    return f"Nothing visibly went wrong in {job} after {injected}: {same}, and no alert fired."
 
 
 def _short(experiment: Experiment) -> str:
@@ -147,7 +147,7 @@ def lines_of(hung: Iterable[Hung], component: Component) -> list[str]:
 
 
 def _verdict(firing: Firing, component: Component, hung: Sequence[Hung]) -> str:
-    """What a verdict says of a rank, and the line in which it hung; empty for anything else."""
+    """A verdict on a rank in words, with the line in which it hung; empty for alerts."""
     evidence = firing.labels.get("evidence", "").replace("_", " ")
     if not evidence or component.kind != "rank" or component_of(firing.labels) != component:
         return ""
@@ -155,7 +155,8 @@ def _verdict(firing: Firing, component: Component, hung: Sequence[Hung]) -> str:
 
 
 def _evidence(first: Suspect, view: View) -> str:
-    """Its first evidence, or rather its exception or death within a second; then the verdict."""
+    """The first evidence of a suspect (its exception or death, if within a second), then the
+    verdict."""
     near = (
         each.text
         for each in view.events
@@ -171,7 +172,7 @@ def _evidence(first: Suspect, view: View) -> str:
 
 
 def _showed(experiment: Experiment) -> str:
-    """Deaths, the last error and what the alerts said, as they came."""
+    """Deaths, the last error and the alerts, in order of time."""
     view = experiment.view
     detected, localised = (experiment.milestones[name] for name in ("detected", "localised"))
     parts: list[tuple[float, str]] = []
@@ -199,7 +200,7 @@ def _showed(experiment: Experiment) -> str:
     if detected.time is None:
         told.append("no alert fired")
     if localised.time is None:
-        told.append("nothing named the place of the fault")
+        told.append("no alert or verdict named the place of the fault")
     if not of("failure") and experiment.diagnosis.surfaced.stage:
         stage = experiment.diagnosis.surfaced.stage
         told.append(f"no error was raised, and most ranks hung in {stage}")
@@ -282,7 +283,7 @@ def goodput_opening(goodput: Goodput) -> list[str]:
 
 
 def _groups(goodput: Goodput) -> list[tuple[str, float]]:
-    """What was done, with its GPU-seconds: what trained first, then the most first."""
+    """The groups of states in words with their GPU-seconds: training first, then the largest."""
     groups = goodput.total.groups
     rest = sorted((name for name in groups if name != "productive"), key=lambda n: -groups[n])
     return [(GROUPS[name], groups[name]) for name in ("productive", *rest)]

@@ -1,11 +1,10 @@
 """The ranks of a command that keep no record: their names, and whether one spins while another
 waits.
 
-CPU use tells nobody who spins from who works, so this asks for the agent's witness of work, see
-`ranks.work`.  That would call light programs still: a rank that computes in its own buffers takes
-no memory, and its messages may be small.  So, besides, no rank may move a single byte, and one must
-not run at all: whoever waits for a rank that works is woken by its messages.
-"""
+CPU use does not distinguish spinning from work, so this uses the agent's criterion of work
+(`ranks.work`).  That alone would call light programs still: a rank that computes in its own buffers
+takes no memory, and its messages may be small.  So, in addition, no rank may move a single byte,
+and a rank must not run at all: a rank that waits for a working one is woken by its messages."""
 
 from __future__ import annotations
 
@@ -35,15 +34,15 @@ PAUSE_SECONDS = 0.5
 
 @dataclass(slots=True)
 class _Sleep:
-    """A rank that has not run since."""
+    """A rank that sleeps, with what shows whether it has run since."""
 
     since: float
     switches: int
-    """How often its first thread has gone to sleep so far."""
+    """Number of times that its first thread has gone to sleep."""
     processes: Mapping[int, ProcessStat]
 
     def goes_on(self, now: _Sleep) -> bool:
-        """Whether it is the same sleep still."""
+        """Whether the rank is still in the same sleep."""
         seconds = max(now.since - self.since, 1.0)
         return (
             self.switches == now.switches
@@ -66,8 +65,8 @@ class BareRanks:
         pause: Callable[[float], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`command`: what stands for the processes that are no ranks, `pids`: all processes;
-        `limit`: seconds without work after which ranks stand still."""
+        """`command`: the rank that stands for processes which are no ranks; `pids`: all processes;
+        `limit`: seconds without work after which ranks count as standing still."""
         self._proc = proc
         self._limit = limit
         self._clock = clock
@@ -80,9 +79,9 @@ class BareRanks:
         )
         self._ranks: list[Rank] = []
         self._held: dict[RankKey, tuple[int, float]] = {}
-        """The process of each rank, and when it last lived, in ticks since the boot."""
-        self.names: dict[int, str] = {}
-        """`rank 3`, by pid, of those that have ended, too."""
+        """The process of each rank, and when it was last alive, in ticks since the boot."""
+        self.names: dict[tuple[int, int], str] = {}
+        """`rank 3`, by pid and start in ticks since the boot; also of those that have ended."""
         families = ProcessFamilies(self._heads, proc, clock=clock)
         self._io = FamilyIo(families, self._files, clock=clock)
         self._sockets = RankSockets(families, proc.root, self._files, clock=clock)
@@ -93,29 +92,32 @@ class BareRanks:
         self._looked_at = self._moved_at = clock()
         self._sleeps: dict[RankKey, _Sleep] = {}
         self.still: Still | None = None
-        """That no rank works, while it lasts and has lasted long."""
+        """The present standstill of the ranks, once it has lasted long."""
 
     def look(self, recorded: Collection[int]) -> None:
-        """Learn who is a rank; `recorded`: those that keep a record, which says so."""
+        """Find the ranks; `recorded`: the processes with a record, which shows that they are
+        ranks."""
         now, ranks = time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_SECOND, []
         for rank in self._scan.ranks(recorded):
             pid, lived = self._held.get(rank.key, (rank.pid, 0.0))
-            if rank.pid == pid or (rank.start_ticks or 0) > lived:  # no child that outlives a rank
+            began = rank.start_ticks or 0
+            if rank.pid == pid or began > lived:  # not a child that outlives its rank
                 self._held[rank.key] = rank.pid, now
-                self.names[rank.pid] = f"rank {rank.rank}"
+                self.names[rank.pid, began] = f"rank {rank.rank}"
                 ranks.append(rank)
         self._ranks = ranks
         if len(ranks) < 2:
             self.still = None
 
     def due(self) -> bool:
-        """Whether it is time for another look at their work: one alone waits for nobody here."""
+        """Whether another look at the work of ranks is due; a single rank waits for no other
+        here."""
         return len(self._ranks) > 1 and self._clock() - self._looked_at >= WORK_SECONDS
 
     def look_at_work(self) -> None:
-        """Look whether ranks and the other processes work; in one thread.
+        """Look whether ranks and the other processes work; always call this in the same thread.
 
-        Raises `SourceError` where that cannot be read: then nothing is said.
+        Raises `SourceError` if that cannot be read.
         """
         ranks, still = self._ranks, None
         self._looked_at = now = self._clock()
@@ -131,8 +133,10 @@ class BareRanks:
             self.still = still
 
     def _idle_since(self, ranks: Iterable[Rank]) -> float | None:
-        """Since when nobody works and no rank moves a byte; `None` if that is not known."""
-        self._sockets.look(SOCKETS_AGE_SECONDS)  # which the collector can do without
+        """Since when no process works and no rank moves a byte; `None` if unknown."""
+        self._sockets.look(
+            SOCKETS_AGE_SECONDS
+        )  # raises if they cannot be read; the collector would go on without
         denied, keys = self._work.collect().denied, [rank.key for rank in ranks]
         since, silent = self._stillness.since, self._stillness.silent
         if denied or not all(key in silent for key in keys):
@@ -140,7 +144,7 @@ class BareRanks:
         return max(self._moved_at, *since.values(), *(silent[key] for key in keys))
 
     def _asleep(self, ranks: Iterable[Rank], now: float) -> list[Rank]:
-        """Those that have not run for that long, nor their children."""
+        """The ranks that have not run for so long, and whose children have not either."""
         look = self._io.look().families
         sleeps, self._sleeps = self._sleeps, {}
         for rank in ranks:
@@ -156,7 +160,7 @@ class BareRanks:
         return [rank for rank in ranks if now - began.get(rank.key, now) >= self._limit]
 
     def _moves(self, ranks: Sequence[Rank]) -> bool:
-        """Whether the training thread of one of them is seen to go from place to place."""
+        """Whether the training thread of a rank moves from one place in the code to another."""
         looks = []
         for _ in range(LOOKS):
             looks.append(self._taker.take(ranks))
@@ -165,7 +169,7 @@ class BareRanks:
         return any(one.group and not one.still for one in stacks)
 
     def close(self) -> None:
-        """End the child that reads their files; a look under way fails."""
+        """End the child that reads files; a look in progress fails."""
         self._files.close()
         self._sockets.close()
 

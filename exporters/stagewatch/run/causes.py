@@ -1,5 +1,5 @@
-"""What befell the processes of a command, as causes of its death: by their records, by how they
-ended, and by what the kernel says of them."""
+"""Causes of the death of a command: from the records of its processes, their exit statuses and the
+kernel log."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks.records import Failure, Life, RankRecord
 from stagewatch.run.endings import Ending
 
+Names = Mapping[tuple[int, int], str]
+"""Of ranks, by pid and start in ticks since the boot."""
 ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 FATAL = {
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE),
@@ -31,7 +33,7 @@ _XID_PID = re.compile(r"\bpid='?(\d{1,10})")
 def of_rank(
     record: RankRecord, ending: Ending | None, missed_at: float, offset: float
 ) -> Cause | None:
-    """Why a rank has ended, or cannot go on.
+    """The cause of the end of a rank, or of its standstill.
 
     `missed_at`: when it was first seen to be gone, Unix time; `offset`: seconds from
     `CLOCK_BOOTTIME` to Unix time.
@@ -47,7 +49,7 @@ def of_rank(
         return Cause(
             Kind.LEFT if means.kind is Kind.STATUS else means.kind,
             failure.time,
-            name(record),
+            rank_name(record),
             what,
             means.death,
             means.sure,
@@ -57,7 +59,7 @@ def of_rank(
     if record.life is Life.CLOSED:
         # Its peers may notice before its process has ended.
         time = record.closed_at + offset if record.closed_at else missed_at
-        whom = f"{name(record)} (pid {record.pid})"
+        whom = f"{rank_name(record)} (pid {record.pid})"
         what = ended(ending.status) if ending and ending.status else "it ended well"
         return Cause(Kind.LEFT, time, whom, what, rank=record.rank)
     if record.life is not Life.GONE:
@@ -69,7 +71,7 @@ def of_rank(
     return Cause(
         Kind.ASKED if number in ASKED_TO_END else Kind.OWN,
         ending.time if ending else missed_at,
-        f"{name(record)} (pid {record.pid})",
+        f"{rank_name(record)} (pid {record.pid})",
         f"{ended(ending.status if ending else None)}{stage}{step}",
         *_death(number),
         record.rank,
@@ -78,15 +80,17 @@ def of_rank(
 
 
 def asked(status: int) -> int:
-    """The signal by which a command was asked to end, 0 for other ends; `status`: as `os.waitpid`
-    gives it, also where it exited as shells do, with 128 and the number."""
+    """The signal by which a command was asked to end; 0 for other ends.
+
+    `status`: as `os.waitpid` gives it; an exit status of 128 plus the number, as of shells,
+    counts."""
     code = os.waitstatus_to_exitcode(status)
     number = -code if code < 0 else code - 128
     return number if number in ASKED_TO_END else 0
 
 
 def _death(number: int) -> tuple[Death, bool]:
-    """What a signal makes likely, and whether that is sure: many send SIGKILL."""
+    """The death that a signal suggests, and whether it is sure: SIGKILL has many senders."""
     if number == signal.SIGINT:
         return Death.USER, True
     if number in ASKED_TO_END:
@@ -99,31 +103,32 @@ def of_helpers(
     until: float,
     *,
     apart: bool,
-    names: Mapping[int, str] = MappingProxyType({}),
+    names: Names = MappingProxyType({}),
 ) -> Iterable[Cause]:
-    """Processes that are no ranks, as far as that is known (`apart`), and that a fatal signal has
-    ended shortly before `until`; `names`: of ranks without a record, by pid."""
+    """The causes of processes that a fatal signal ended shortly before `until`.
+
+    `apart`: they are known to be no ranks; `names`: the names of ranks without a record."""
     for ending in endings:
         if ending.signal in FATAL and until - ECHO_SECONDS <= ending.time:
-            no_rank = ", which is no rank," * (apart and ending.pid not in names)
+            bare = (ending.pid, ending.start_ticks) in names
             yield Cause(
                 Kind.HELPER,
                 ending.time,
-                f"{process_name(ending, names)}{no_rank}",
+                f"{process_name(ending, names)}{', which is no rank,' * (apart and not bare)}",
                 ended(ending.status),
                 *_death(ending.signal),
             )
 
 
-def process_name(ending: Ending, names: Mapping[int, str]) -> str:
+def process_name(ending: Ending, names: Names) -> str:
     """`rank 1 (pid 4711)`, by the names of ranks without a record, or `process 4711 (python)`."""
-    name = names.get(ending.pid)
+    name = names.get((ending.pid, ending.start_ticks))
     return f"{name} (pid {ending.pid})" if name else f"process {ending.pid} ({ending.command})"
 
 
 def of_kernel(log: Kmsg, since: float, names: Mapping[int, str]) -> Iterator[Cause]:
-    """What the kernel has done since then to these processes, and errors of GPUs, but those that
-    name another process; nothing where its log may not be read."""
+    """The causes in the kernel log since a Unix time: what the kernel did to the processes in
+    `names`, and GPU errors that name no other process.  None if the log may not be read."""
     try:
         records = [one for one in log.read() if one.facility == 0 and one.time >= since]
     except SourceError:
@@ -139,7 +144,7 @@ def of_kernel(log: Kmsg, since: float, names: Mapping[int, str]) -> Iterator[Cau
 
 
 def standing(record: RankRecord, offset: float) -> Failure | None:
-    """The exception that a rank has not gone on after; `offset`: as of `of_rank`."""
+    """The exception after which a rank has not gone on; `offset`: as in `of_rank`."""
     for failure in (record.first_failure, record.last_failure):
         if failure is None:
             continue
@@ -152,15 +157,15 @@ def standing(record: RankRecord, offset: float) -> Failure | None:
     return None
 
 
-def name(record: RankRecord) -> str:
+def rank_name(record: RankRecord) -> str:
     """`rank 3`, `rank 0 of rollout`."""
     role = "" if record.role == "train" else f" of {record.role}"
     return f"rank {record.rank}{role}"
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel has killed for want of memory since boot; see `oom_kill` in
-    `/proc/vmstat`."""
+    """The number of processes that the kernel has killed for lack of memory since boot; see
+    `oom_kill` in `/proc/vmstat`."""
     try:
         with open("/proc/vmstat", "rb") as file:  # noqa: PTH123
             lines = dict(line.split() for line in file)

@@ -1,7 +1,7 @@
-"""Runs a command as if there were nothing in between: signals, job control, exit status.
+"""Runs a command as if the shell had started it itself: signals, job control, exit status.
 
-The command has a process group of its own and, where ours has it, the terminal.  What a user types
-(^C, ^Z) reaches the command as it always does; a signal that is sent to this process is sent on.
+The command has a process group of its own and, if ours has it, the terminal.  Keys (^C, ^Z) reach
+the command as always; signals to this process are passed on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SYNCHRONOUS = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE),
     *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS),
 }
-"""Signals that cannot be caught, or that show an error of our own."""
+"""Signals that cannot be caught, or that a bug of this process raises."""
 
 
 def run(
@@ -30,8 +30,8 @@ def run(
 ) -> int:
     """Run the command to its end; returns its status as `os.waitpid` gives it.
 
-    `look` is called with its pid every so many seconds, and once more when it has ended.  Raises
-    `OSError` where it cannot be run.
+    `look` is called with its pid `every` so many seconds, and once more when it has ended.  Raises
+    `OSError` if the command cannot be run.
     """
     awaited = signal.valid_signals() - _SYNCHRONOUS
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
@@ -61,7 +61,7 @@ def run(
 
 
 def end_alike(status: int) -> int:
-    """The exit status to leave with; ends this process where a signal has ended the command."""
+    """The exit status for this process; if a signal ended the command, ends this process by it."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
@@ -101,7 +101,7 @@ def _start(
 
 
 def _terminal() -> int | None:
-    """Our terminal, where there is one."""
+    """The descriptor of our terminal, if there is one."""
     try:
         return os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -109,7 +109,7 @@ def _terminal() -> int | None:
 
 
 def _give(terminal: int | None, child: int) -> None:
-    """Let the command have the terminal that the shell has given us."""
+    """Give the command the terminal that the shell has given us."""
     with contextlib.suppress(OSError):
         if terminal is not None and os.tcgetpgrp(terminal) == os.getpgrp():
             os.tcsetpgrp(terminal, child)

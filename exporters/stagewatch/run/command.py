@@ -121,8 +121,8 @@ def _logged(since: int) -> Cause | None:
 
 
 def _teller() -> Callable[[str], None]:
-    """Says what is wrong while it lasts, since whoever ends the command may leave no time for a
-    last line; the first time, also where to see more."""
+    """Returns a function that prints what is wrong as soon as it is, since the end of the command
+    may leave no time for a last line; the first time, it also says where to see more."""
     hints = iter(["stagewatch inspect --evidence, in another terminal, shows more"])
 
     def tell(hang: str) -> None:
@@ -183,7 +183,7 @@ def ras(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _remove_pipes(prefix: str | None) -> None:
-    """Those on this node that a killed rank has left."""
+    """Remove the pipes on this node that killed ranks have left."""
     if prefix is not None:
         for pipe in Path(prefix).parent.glob(f"{Path(prefix).name}*.pipe"):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Sees when each process of a command ends, and how, whoever its parent is.
+"""Watches when and how the processes of a command end, whatever their parents are.
 
 A pidfd becomes readable the moment its process ends; see pidfd_open(2).  How it ended stands in
 `/proc/PID/stat` until its parent has waited for it, and from Linux 6.15 on the pidfd tells it
@@ -40,7 +40,7 @@ class Ending:
     time: float
     """Unix time, seconds."""
     status: int | None
-    """As `os.waitpid` gives it; `None` where its parent took it along."""
+    """As `os.waitpid` gives it; `None` if its parent was faster to reap it."""
 
     @property
     def signal(self) -> int:
@@ -57,7 +57,7 @@ class Endings:
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._poll.register(self._stop, select.EPOLLIN)
         self._open: dict[int, tuple[int, ProcessStat]] = {}
-        """Pid and first look by the descriptor."""
+        """By descriptor, the pid and the first look."""
         self._ended: dict[int, Ending] = {}
         self._known: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class Endings:
         self._stopped = False
 
     def watch(self, processes: Mapping[int, ProcessStat]) -> None:
-        """Watch these processes, which are all that there are of the command."""
+        """Watch these processes: all processes of the command."""
         with self._lock:
             self._known &= {(pid, stat.start_ticks) for pid, stat in processes.items()}
             for pid, stat in processes.items():
@@ -76,20 +76,20 @@ class Endings:
             self._thread.start()
 
     def seen(self) -> list[Ending]:
-        """Those that have ended, in this order."""
+        """The processes that have ended, in the order of their ends."""
         with self._lock:
             self._note_ready()
             return list(self._ended.values())
 
     def of(self, pid: int, start_ticks: int) -> Ending | None:
-        """The end of one process, if it was seen."""
+        """The end of a process, if it was seen."""
         with self._lock:
             self._note_ready()
             ending = self._ended.get(pid)
         return ending if ending is not None and ending.start_ticks == start_ticks else None
 
     def close(self) -> None:
-        """Watch no more; what was seen stays."""
+        """Stop watching; the seen endings stay."""
         self._stopped = True
         os.eventfd_write(self._stop, 1)
         if self._thread is not None:
@@ -119,7 +119,7 @@ class Endings:
                 self._note_ready()
 
     def _note_ready(self) -> None:
-        """Note all that have ended by now."""
+        """Note all processes that have ended by now."""
         now = time.time()
         for descriptor, _ in self._poll.poll(0):
             if descriptor == self._stop:
@@ -135,7 +135,7 @@ class Endings:
 
 
 def _status(proc: Procfs, pid: int, descriptor: int) -> int | None:
-    """How the process behind a pidfd has ended: by its file as long as it is a zombie."""
+    """The wait status of the process behind a pidfd; from `/proc` as long as it is a zombie."""
     status = proc.exit_status(pid)
     if status is not None:
         return status

@@ -27,7 +27,7 @@ from stagewatch.inspect.processes import lines
 from stagewatch.judgement.from_node import observe, shown_by
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import DEFAULT
-from stagewatch.judgement.paging import in_one_look
+from stagewatch.judgement.paging import marked_early
 from stagewatch.judgement.sentence import sentence
 from stagewatch.kernel_log.reader import KERNEL_LOG, Kmsg
 from stagewatch.ranks.directory import RankDirectory, records_of_node
@@ -45,15 +45,15 @@ QUIET_SECONDS = 10.0
 AGAIN_SECONDS = 3.0
 """Time between two judgements; three times that once something is wrong."""
 AFRESH_SECONDS = 60.0
-"""How long no rank may mark progress before a second hang takes the place of the first."""
+"""How long no rank may mark progress before a second hang replaces the first."""
 RECOVERED_SECONDS = 30.0
-"""How long marks of progress must go on after a hang, unless a step is completed: what ends a job
-that hangs closes stages, which are marks too."""
+"""How long marks of progress must go on after a hang before it is over, unless a step is completed:
+ending a hung job closes stages, and that makes marks too."""
 BEFORE_SECONDS = 5.0
-"""How long before the first rank ends by Ctrl-C its peers are looked at: while they end, they close
-stages, which are marks."""
+"""Which look counts for the peers of the first rank that Ctrl-C ends: the one so many seconds
+before.  Later they end too and close stages, which makes marks."""
 MAX_ENDINGS = 8
-"""The most processes that ended badly and are listed."""
+"""The most ended processes that are listed."""
 END_SECONDS = 2.0
 """How long the end waits for a judgement under way."""
 LOOKS = 6
@@ -75,19 +75,19 @@ class Hang:
     """What was wrong while no rank made progress."""
 
     progress: float
-    """`CLOCK_BOOTTIME` of the last progress, 0 where there was none."""
+    """`CLOCK_BOOTTIME` of the last progress; 0 if there was none."""
     since: float
-    """Unix time of the same."""
+    """Unix time of the last progress."""
     seen_at: float
     told: str
     placed: bool
-    """Whether it says where the ranks at fault are in the code."""
+    """Whether the text says where the ranks at fault are in the code."""
     early: bool
-    """Whether nobody need act yet: the job may go on by itself."""
+    """Whether it is too early to act, since the job may go on by itself."""
     step: int | None
-    """The furthest step then."""
+    """The furthest step at that time."""
     living: frozenset[str]
-    """The records of ranks that lived."""
+    """The names of the records of live ranks."""
 
 
 class Ranks:
@@ -103,8 +103,8 @@ class Ranks:
         kernel_log: Path = KERNEL_LOG,
         bare_seconds: float = DEFAULT.bare_seconds,
     ) -> None:
-        """`tell` is called with a line as soon as ranks are seen to wait, with another once that is
-        a hang, and with a third when it is over.  `bare_seconds`: see `Limits`."""
+        """`tell` gets a line as soon as ranks wait, another once that is a hang, and a third when
+        it is over.  `bare_seconds`: see `Limits`."""
         self._proc = proc
         self._records = records_of_node(directory, proc)
         self._directory = RankDirectory(self._records, fresh_for=0)
@@ -135,15 +135,15 @@ class Ranks:
         self._judge_thread = threading.Thread(target=self._examine_all, daemon=True)
         self._hang: Hang | None = None
         self._excused: Hang | None = None
-        """A silence with which nothing is wrong as far as the judge knows, since a stage may take
-        long; told only of a job that its user stops meanwhile."""
+        """A silence that the judge excuses, since a stage may take long; it is reported only if the
+        user stops the job meanwhile."""
         self._moves_since: float | None = None
         self._moving: deque[tuple[float, int, int]] = deque(maxlen=64)
-        """When ranks were looked at, Unix time, how many lived, and how many of them had lately
-        made progress."""
+        """The looks at ranks: Unix time, number of live ranks, and of those with recent
+        progress."""
         self._stillness = Stillness()
         self._lines: list[str] = []
-        """Where the processes stood when they had done nothing for a while."""
+        """Where the processes were in the code after they had done nothing for a while."""
         self._lines_at = 0.0
         """When `_lines` were taken, seconds of the monotonic clock."""
 
@@ -170,12 +170,13 @@ class Ranks:
             self._note_moving()
             self._judge()
         elif self._bare.due():
-            self._ask(self._bare.look_at_work)
+            self._run_in_thread(self._bare.look_at_work)
         if still and still.since > self._lines_at and not self._accounted_for():
-            self._ask(partial(self._look_at, still, tuple(processes)))
+            self._run_in_thread(partial(self._look_at, still, tuple(processes)))
 
     def close(self) -> None:
-        """Close the records, unless somebody still reads them: then our own end does."""
+        """Close the records, unless the thread still reads them; then the end of this process
+        does."""
         self._closing.set()
         self._asked.put(None)
         self._bare.close()
@@ -187,8 +188,8 @@ class Ranks:
             self._records.close()
 
     def story(self, status: int, logged: Cause | None = None) -> str:
-        """How the command ended, in one line; `status`: as `os.waitpid` gives it; `logged`: what
-        its log says of its end."""
+        """How the command ended, in one line; `status`: as `os.waitpid` gives it; `logged`: the
+        cause in its log."""
         now = time.time()
         took = duration(now - self._began)
         ranks = self._keys()
@@ -203,7 +204,7 @@ class Ranks:
             hang = hang or self._excused
         if hang and hang.early and at is None and cause and cause.kind < Kind.WAITED:
             hang = None  # which has nothing to do with it
-        over = f"ended after {took}{_by(status)}"
+        over = f"ended after {took}{_by_signal(status)}"
         end = f"the command {over}"
         if at is not None:
             step = _step(self._last.values())
@@ -238,15 +239,15 @@ class Ranks:
         return f"{end}, and no rank has recorded why"
 
     def interrupted(self, status: int) -> bool:
-        """Whether Ctrl-C has ended the command; `status`: as of `story`."""
+        """Whether Ctrl-C has ended the command; `status`: as in `story`."""
         told = bool(status and self._last)
         return told and self._interrupted_at(status, self._cause(status)) is not None
 
     def _interrupted_at(self, status: int, cause: Cause | None) -> float | None:
-        """When the first rank began to end by SIGINT, Unix time, unless another cause came before:
-        launchers send it only for a user.
+        """When the first rank began to end by SIGINT, Unix time, unless another cause came first:
+        launchers send SIGINT only for a user.
 
-        A launcher that handles it may send another signal on, and exits with 130, as shells do.
+        A launcher that handles SIGINT may pass on another signal, and exits with 130, as shells do.
         """
         offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         itself = causes.asked(status) == signal.SIGINT
@@ -263,10 +264,10 @@ class Ranks:
         return None if own or at == math.inf else at
 
     def _ending(self, record: RankRecord, status: int) -> Ending | None:
-        """How a rank has ended, which may be the command itself.
+        """The end of a rank, which may be the command itself.
 
-        If nobody saw it, as the command was asked to: init waits for the children of a launcher
-        that is gone."""
+        An end that was not seen counts as the one that the command was asked for: init reaps the
+        children of an ended launcher."""
         ending, asked = self._endings.of(record.pid, record.start_ticks), causes.asked(status)
         if record.pid == self._command:
             return replace(ending, status=status) if ending else None
@@ -276,7 +277,7 @@ class Ranks:
         return ending
 
     def _went_on(self, at: float) -> str:
-        """Which ranks made progress, a moment before that."""
+        """How many ranks still made progress, by the look before a Unix time."""
         before = [look for look in self._moving if look[0] < at - BEFORE_SECONDS]
         for _, live, moving in before[-1:] or [*self._moving][:1]:
             if moving < live:
@@ -287,10 +288,10 @@ class Ranks:
     def _of_processes(self, end: str, status: int) -> str:
         """The story of a command without any record."""
         seen = self._endings.seen() if status else []
-        endings = self._told(one for one in seen if one.status and one.pid != self._command)
+        endings = self._ending_lines(one for one in seen if one.status and one.pid != self._command)
         return "\n  ".join([f"no rank kept a record; {end}", *endings])
 
-    def _told(self, endings: Iterable[Ending]) -> list[str]:
+    def _ending_lines(self, endings: Iterable[Ending]) -> list[str]:
         """A line for each of the latest processes that have ended."""
         names = self._bare.names
         told = [f"{causes.process_name(one, names)}: {ended(one.status)}" for one in endings]
@@ -308,10 +309,10 @@ class Ranks:
         """The command's processes."""
         return self._families.look().members.get(_COMMAND, ())
 
-    # ---- What ended it --------------------------------------------------------------------------
+    # ---- How did it end? ------------------------------------------------------------------------
 
     def _of_ranks(self, status: int) -> list[Cause]:
-        """Why each rank has ended that has."""
+        """The causes of all ranks that have ended."""
         offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         now = time.time()
         of_ranks = (
@@ -324,8 +325,8 @@ class Ranks:
 
     def _followed(self, first: Cause, status: int) -> str:
         """What became of the other ranks."""
-        ends = {_whose(one): one.kind for one in self._of_ranks(status)}
-        kinds = [kind for whose, kind in ends.items() if whose != _whose(first)]
+        ends = {_rank_of(one): one.kind for one in self._of_ranks(status)}
+        kinds = [kind for whose, kind in ends.items() if whose != _rank_of(first)]
         stopped = kinds.count(Kind.ASKED)
         failed = len(kinds) - stopped - kinds.count(Kind.LEFT)
         counts = [(failed, "failed"), (stopped, "were stopped" if stopped > 1 else "was stopped")]
@@ -340,7 +341,10 @@ class Ranks:
         log = Kmsg(self._kernel_log)
         bare = self._bare.names
         names = {one.pid: causes.process_name(one, bare) for one in self._endings.seen()}
-        names |= {one.pid: f"{causes.name(one)} (pid {one.pid})" for one in self._last.values()}
+        names |= {pid: f"{name} (pid {pid})" for (pid, _), name in bare.items()}
+        names |= {
+            one.pid: f"{causes.rank_name(one)} (pid {one.pid})" for one in self._last.values()
+        }
         of_kernel = causes.of_kernel(log, self._began, names)
         of_helpers = causes.of_helpers(helpers, until, apart=bool(self._last), names=bare)
         found = first([*of_ranks, *of_helpers, *of_kernel])
@@ -354,7 +358,7 @@ class Ranks:
             return None
         return now > self._oom_kills
 
-    # ---- Whether it hangs -----------------------------------------------------------------------
+    # ---- Does it hang? --------------------------------------------------------------------------
 
     def _note_moving(self) -> None:
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -364,14 +368,14 @@ class Ranks:
             self._moving.append((time.time(), len(living), moving))
 
     def _judge(self) -> None:
-        """Begin to judge the job where it is time to; signals must not wait for that."""
+        """Begin to judge the job if it is time to, in the thread, so that signals need not wait."""
         living = [record for record in self._last.values() if record.life is Life.ALIVE]
         if not living:
             return  # what was wrong last stays: the command is being ended
         progress = max(record.progress for record in living)
         quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else QUIET_SECONDS
         if quiet < QUIET_SECONDS:
-            self._moves(_step(living))
+            self._note_progress(_step(living))
             return
         self._moves_since = None
         names = {record.name for record in living}
@@ -384,10 +388,10 @@ class Ranks:
             return  # who moves or ends after a hang is being ended
         if time.monotonic() - self._judged_at < AGAIN_SECONDS * (1 if hang is None else 3):
             return
-        self._ask(partial(self._examine, living, self._keys(), progress))
+        self._run_in_thread(partial(self._examine, living, self._keys(), progress))
 
-    def _ask(self, question: Callable[[], None]) -> None:
-        """Have it answered in the thread, unless it is busy."""
+    def _run_in_thread(self, question: Callable[[], None]) -> None:
+        """Run this in the thread, unless the thread is busy."""
         if self._judging.is_set():
             return
         self._judging.set()
@@ -396,16 +400,18 @@ class Ranks:
         self._asked.put(question)
 
     def _look_at(self, still: Still, pids: Sequence[int]) -> None:
-        """Tell where processes stand that do nothing any more, before somebody ends them."""
+        """Report where the processes stand that do nothing any more, before the user ends them."""
         with closing(GuardedFiles(self._proc.root)) as files:
             self._lines = lines(pids, self._proc, files, self._taker, self._bare.names)
-        self._lines += self._told(one for one in self._endings.seen() if one.signal in causes.FATAL)
+        self._lines += self._ending_lines(
+            one for one in self._endings.seen() if one.signal in causes.FATAL
+        )
         self._lines_at = time.monotonic()
         self._tell("\n".join([f"{still.sentence}; they stand here:", *self._lines]))
 
     def _accounted_for(self) -> bool:
-        """Whether a rank has said why it does nothing, or the judge has: a stage or a collective
-        takes its time, a pause was announced, progress was made, or all ranks have ended."""
+        """Whether the standstill is explained: a stage or a collective takes its time, a pause was
+        announced, progress was made, the judge has answered, or all ranks have ended."""
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         living = [record for record in self._last.values() if record.life is Life.ALIVE]
         if self._hang is not None or (self._last and not living):
@@ -418,8 +424,8 @@ class Ranks:
             for record in living
         )
 
-    def _moves(self, step: int | None) -> None:
-        """Forget a hang that is over, and say so where somebody may have come to look."""
+    def _note_progress(self, step: int | None) -> None:
+        """Forget a hang that is over, and report that if the hang was reported."""
         now = time.monotonic()
         self._moves_since = now if self._moves_since is None else self._moves_since
         moved, hang = now - self._moves_since, self._hang
@@ -443,7 +449,7 @@ class Ranks:
             self._judging.clear()
 
     def _examine(self, living: list[RankRecord], ours: set[Key], progress: float) -> None:
-        """Judge the job, with the stacks of what is wrong."""
+        """Judge the job, and take stacks if something is wrong."""
         facts = observe(
             self._directory, self._proc, looks=LOOKS, pause=PAUSE_SECONDS, sleep=self._pause
         )
@@ -451,7 +457,7 @@ class Ranks:
         left = self._departures.facts(facts)
         verdicts = judge([*facts, *left])
         facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
-        verdicts = in_one_look(judge([*facts, *left]), shown_by(map(rank_of, living)))
+        verdicts = marked_early(judge([*facts, *left]), shown_by(map(rank_of, living)))
         wrong = next((one for one in verdicts if one.wrong), None)
         if not verdicts or self._closing.is_set() or not self._all_live(living):
             return
@@ -474,7 +480,7 @@ class Ranks:
         self._closing.wait(seconds)
 
     def _all_live(self, living: list[RankRecord]) -> bool:
-        """Whether none of them has ended since, or closed its record to end."""
+        """Whether no rank has ended since, or closed its record."""
         records = self._directory.look().records
         alive = {record.name for record in records if record.life is Life.ALIVE}
         return all(one.name in alive for one in living) and not any(
@@ -482,7 +488,8 @@ class Ranks:
         )
 
     def _is_of(self, command: int, record: RankRecord) -> bool:
-        """Whether the process is a descendant of the command, or, gone, one of a job of its."""
+        """Whether the writer of a record is a descendant of the command; if it has ended, whether
+        it belonged to a job of the command."""
         if record.life is not Life.ALIVE:
             jobs = {known.job_id for known in self._last.values()}
             return record.created >= self._began and record.job_id in jobs
@@ -497,18 +504,18 @@ class Ranks:
         return False
 
 
-def _whose(cause: Cause) -> str:
-    """Its rank, of whatever start of the job."""
+def _rank_of(cause: Cause) -> str:
+    """The rank of a cause, without the start of the job."""
     return cause.whom.partition(" (pid ")[0]
 
 
 def _step(records: Iterable[RankRecord]) -> int | None:
-    """The furthest step of any of them."""
+    """The furthest step of these ranks."""
     lanes = [record.training for record in records]
     return max((lane.step for lane in lanes if lane and lane.step is not None), default=None)
 
 
-def _by(status: int) -> str:
-    """Which signal has ended the command, if one has."""
+def _by_signal(status: int) -> str:
+    """Words for the signal that has ended the command; empty without one."""
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     return f" by {signal.Signals(number).name}" if number in set(signal.Signals) else ""

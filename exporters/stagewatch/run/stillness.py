@@ -11,29 +11,29 @@ from stagewatch.host.procfs import ProcessStat
 from stagewatch.inspect.processes import stand_still
 
 STILL_SECONDS = 30.0
-"""How long all must do nothing before that is reported."""
+"""How long all processes must do nothing before that is reported."""
 AFTER_SECONDS = 30.0
-"""For how long the end of a command may have to do with it: signals wake processes up."""
+"""How long after a standstill a command may end because of it: signals wake processes up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """Since when, and until when, all processes stood still; seconds of the monotonic clock."""
+    """A standstill of all processes, from `since` to `until`; seconds of the monotonic clock."""
 
     since: float
     until: float
     count: int
     asleep: tuple[int, ...] = ()
-    """The ranks that have not run at all while others may have, none with work to show for it;
-    `count` is then that of ranks."""
+    """The ranks that did not run at all, if other ranks ran without any work; then `count` is the
+    number of ranks."""
 
     @property
     def sentence(self) -> str:
-        """In words."""
+        """The standstill in words."""
         seconds = whole(self.until - self.since)
         if self.asleep:
             slept = f"rank{'s' * (len(self.asleep) > 1)} {ranges(self.asleep)} did not run at all"
-            others = ": one that runs spins, or computes in place" * (len(self.asleep) < self.count)
+            others = ": the rest spins, or computes in place" * (len(self.asleep) < self.count)
             return (
                 f"its {self.count} ranks moved no data and took no memory for {seconds}, and "
                 f"{slept}{others}"
@@ -54,7 +54,8 @@ class Stillness:
     def look(
         self, processes: Mapping[int, ProcessStat], of_ranks: Still | None = None
     ) -> Still | None:
-        """The stillness, while it lasts and has lasted long; `of_ranks`: of those that may run."""
+        """The present standstill, once it has lasted long; `of_ranks`: that of ranks, of which some
+        may run."""
         now = time.monotonic()
         seconds, self._looked_at = now - self._looked_at, now
         same = processes.keys() == self._before.keys()
@@ -68,7 +69,7 @@ class Stillness:
         return still
 
     def lately(self) -> Still | None:
-        """The last one, if it was just before now."""
+        """The last standstill, if it ended just now."""
         still = self._still
         recent = still is not None and time.monotonic() - still.until < AFTER_SECONDS
         return still if recent else None

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import floor
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -176,6 +177,9 @@ TIMES = "how often Slurm is asked"
 """Heading in the agent's help."""
 
 
+_time = partial(option, group=TIMES)
+
+
 @dataclass(frozen=True)  # without slots, since the agent's options inherit from it
 class Timing:
     """The intervals of the sources, in seconds.
@@ -185,23 +189,19 @@ class Timing:
     others.
     """
 
-    timeout: float = option(
+    timeout: float = _time(
         10.0,
         "timeout of a command or request to Slurm; less than MessageTimeout",
-        group=TIMES,
     )
-    accounting_timeout: float = option(
+    accounting_timeout: float = _time(
         30.0,
         "timeout of sacct and sacctmgr; a slow slurmdbd does no harm",
-        group=TIMES,
     )
-    jobs_interval: float = option(15.0, "time between two readings of the queue", group=TIMES)
-    nodes_interval: float = option(30.0, "time between two readings of the nodes", group=TIMES)
-    accounting_interval: float = option(
-        60.0, "time between two readings of accounting", group=TIMES
-    )
-    diagnostics_interval: float = option(30.0, "time between two readings of sdiag", group=TIMES)
-    ping_interval: float = option(60.0, "time between two pings of the controllers", group=TIMES)
+    jobs_interval: float = _time(15.0, "time between two readings of the queue")
+    nodes_interval: float = _time(30.0, "time between two readings of the nodes")
+    accounting_interval: float = _time(60.0, "time between two readings of accounting")
+    diagnostics_interval: float = _time(30.0, "time between two readings of sdiag")
+    ping_interval: float = _time(60.0, "time between two pings of the controllers")
 
     @property
     def second_cycle(self) -> float:

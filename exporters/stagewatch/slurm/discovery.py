@@ -39,7 +39,7 @@ Place = tuple[str, dict[str, str]]
 
 
 def place(cluster: str, node: Node) -> Place:
-    """What discovery says of a node, whatever the exporter."""
+    """The labels of a node in service discovery, for any exporter."""
     labels = {
         **({"cluster": cluster} if cluster else {}),
         "node": node.name,

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.regular import regular
+from stagewatch.core.descriptors import regular
 
 _JOB = re.compile(r"/job_(\d+)(?:/|$)")
 _SLUID = re.compile(r"/(s[0-9A-HJKMNP-TV-Z]{13})(?:/|$)", re.IGNORECASE)

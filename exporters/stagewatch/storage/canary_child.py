@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.children.worker import Report
+from stagewatch.core.descriptors import closing, read_up_to
 
 CHUNK = 1 << 20
 SYNC_EVERY = 8 << 20
@@ -24,7 +25,7 @@ SYNC_EVERY = 8 << 20
 LARGE_SECONDS = 10.0
 """The larger write stops after this time: on a slow mount fewer bytes are enough."""
 MISMATCH = "mismatch"
-"""In place of an errno: the file has other bytes than were written."""
+"""Stands for an errno: the file has other bytes than were written."""
 
 
 class _Failed(Exception):
@@ -83,7 +84,7 @@ class _Canary:
             self.result["seconds"][name] = time.monotonic() - began
 
     def small(self) -> None:
-        """The canary itself, if there is room for it."""
+        """Write the canary itself, if there is room for it."""
         available = self._space()
         if available < self.floor + self.bytes:
             self.result["skipped"] = "below_floor"
@@ -91,29 +92,29 @@ class _Canary:
         content = os.urandom(self.bytes)  # nothing that could be compressed or shared
         with self._phase("open"):
             descriptor = self._create()
-        try:
+        with closing(descriptor):
             with self._phase("write"):
                 _write(descriptor, content)
             with self._phase("fsync"):
                 os.fsync(descriptor)
             _forget(descriptor)
             with self._phase("read"):
-                found = _read(descriptor, self.bytes + 1)
-        finally:
-            os.close(descriptor)
+                # Through the descriptor that wrote it: another file may have the name by now.
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                found = read_up_to(descriptor, self.bytes + 1)
         if found != content:
             raise _Failed
         with self._phase("unlink"):
             self._remove()
 
     def large(self) -> dict[str, float] | None:
-        """Throughput of a larger file in the same place, after the small one is gone."""
+        """The throughput of a larger file in the same place, after the small one was removed."""
         if "skipped" in self.result or self._space() < self.floor + self.large_bytes:
             return None
         content = os.urandom(CHUNK)
         with self._phase("open", timed=False):
             descriptor = self._create()
-        try:
+        with closing(descriptor):
             with self._phase("large_write", timed=False):
                 began = time.monotonic()
                 written = self._fill(descriptor, content)
@@ -125,8 +126,6 @@ class _Canary:
                 while os.read(descriptor, CHUNK):
                     pass
                 read_seconds = time.monotonic() - began
-        finally:
-            os.close(descriptor)
         with self._phase("unlink", timed=False):
             self._remove()
         return {
@@ -135,7 +134,7 @@ class _Canary:
         }
 
     def _fill(self, descriptor: int, content: bytes) -> int:
-        """Write up to the large size, synced as it grows; the bytes written."""
+        """Write a file of the large size, synced as it grows; returns the bytes written."""
         written = 0
         end = time.monotonic() + LARGE_SECONDS
         while written < self.large_bytes and time.monotonic() < end:
@@ -154,7 +153,7 @@ class _Canary:
                 self._remove()
 
     def _space(self) -> int:
-        """Bytes that may still be written; also notes the free space."""
+        """The number of bytes that may still be written; also notes the free space."""
         with self._phase("statvfs"):
             found = os.statvfs(self.directory)
         self.result["space"] = {
@@ -196,17 +195,6 @@ def _write(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _read(descriptor: int, limit: int) -> bytes:
-    """Read the file from its start, through the descriptor that wrote it: another file may have the
-    name by now."""
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    parts = []
-    while limit > 0 and (part := os.read(descriptor, min(CHUNK, limit))):
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)
 
 
 def _forget(descriptor: int) -> None:

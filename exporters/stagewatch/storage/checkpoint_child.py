@@ -80,7 +80,7 @@ class _Look:
         self._verify = verify
 
     def allow(self, entries: int) -> None:
-        """What may be looked at from here on."""
+        """Set the number of entries that may be looked at from here on."""
         self._last_entry = self._looked_at + entries
 
     def expand(self, pattern: str) -> list[tuple[str, Path]]:

@@ -16,10 +16,10 @@ from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.exposition import Samples, gauge
 
 LOOK_SHARE = 0.5
-"""Of the deadline: what a look takes at most before it ends by itself, incomplete."""
+"""A look ends by itself, incomplete, after this share of the deadline."""
 
 MOST_ENTRIES = 20_000
-"""Entries of one look, all directories of a pattern together."""
+"""The most entries of one look, in all directories of a pattern together."""
 
 _JOB = ("directory", "job_id")
 _DIRECTORY = ("directory",)

@@ -1,4 +1,4 @@
-"""How much this node waits for storage, and for what: pressure and disks.
+"""How much this node waits for storage: pressure stall information and disks.
 
 Parallel file systems have no counters that an unprivileged agent can read; the canary measures
 those.

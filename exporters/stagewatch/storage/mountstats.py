@@ -1,4 +1,4 @@
-"""NFS client statistics out of `/proc/<pid>/mountstats`.
+"""NFS client statistics from `/proc/<pid>/mountstats`.
 
 The kernel makes the file from memory and asks no server, so it can be read while every mount hangs.
 Format: fs/nfs/super.c (nfs_show_stats), net/sunrpc/stats.c (rpc_clnt_show_stats) and the

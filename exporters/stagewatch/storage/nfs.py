@@ -16,7 +16,7 @@ from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.storage.mountstats import NfsMount, Operation, read_mountstats
 
 OPERATIONS = ("READ", "WRITE", "COMMIT", "OPEN", "GETATTR", "LOOKUP")
-"""Those with series of their own; all others are summed up."""
+"""The operations with series of their own; all others are summed up."""
 OTHER = "other"
 
 _OP = ("mount", "op")

@@ -41,7 +41,7 @@ from stagewatch.top.node import NodeSource
 from stagewatch.top.rows import Source
 
 NODE_SECONDS, JOB_SECONDS = 1.0, 5.0
-"""Between two looks at this node, and two questions to a Prometheus."""
+"""The default time between two looks at this node, and between two looks at a Prometheus."""
 HANG_UP_SECONDS = 5.0
 """How long a clean end may take once the terminal has hung up."""
 

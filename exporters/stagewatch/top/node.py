@@ -17,7 +17,7 @@ from stagewatch.inspect.evidence import take, text
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.from_node import Observer, shown_by
 from stagewatch.judgement.judge import Verdict, judge
-from stagewatch.judgement.paging import in_one_look
+from stagewatch.judgement.paging import marked_early
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
@@ -28,7 +28,7 @@ from stagewatch.top.shares import WorkShares
 INCIDENTS_SECONDS = 10.0
 """How often the files of incidents are read while a job hangs."""
 RATE_SECONDS = 60.0
-"""The time over which steps are counted, where there were two in it."""
+"""The time over which steps are counted, if it has two steps."""
 
 _Key = tuple[str, str, int, int]
 
@@ -40,7 +40,7 @@ class StepRates:
         self._steps: dict[_Key, deque[tuple[float, int]]] = {}
 
     def per_second(self, ranks: Sequence[RankFacts], now: float) -> dict[_Key, float]:
-        """By rank, as of now; without ranks that have not made two steps."""
+        """Steps per second by rank; without ranks that have not made two steps."""
         before, self._steps = self._steps, {}
         rates = {}
         for rank in ranks:
@@ -95,7 +95,7 @@ class NodeSource:
         left = left_lately(self._options.incident_dir, ranks, self._proc)
         jobs = [verdict.job_id for verdict in judge([*ranks, *left]) if verdict.stalled]
         ranks = with_evidence(ranks, self._incidents_now(jobs), time.time())
-        verdicts = in_one_look(judge([*ranks, *left]), shown_by(mine))
+        verdicts = marked_early(judge([*ranks, *left]), shown_by(mine))
         self._last = ranks
         if not ranks:
             return View(((self._options.nothing(self._job), False),))

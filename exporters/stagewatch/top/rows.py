@@ -29,9 +29,9 @@ class Row:
     step: int | None = None
     steps_per_second: float | None = None
     age_seconds: float | None = None
-    """Since its last progress."""
+    """Time since its last progress."""
     budget_seconds: float | None = None
-    """How long its stage may go without."""
+    """How long its stage may go without progress."""
     overdue: bool = False
     wait_class: str = WaitClass.UNKNOWN.value
     state: str = ""
@@ -40,7 +40,7 @@ class Row:
     work_and_waiting: tuple[float, float] | None = None
     """Shares of its time outside and inside of collectives."""
     inside: str = ""
-    """The collective that it is inside of, else its place in the user's code where known."""
+    """The collective that it is inside of, else its place in the user's code, if known."""
     at_fault: bool = False
 
     @property
@@ -85,7 +85,7 @@ class View:
     """The result of one look."""
 
     sentences: Sequence[tuple[str, bool]] = ()
-    """The verdicts, the gravest first, and whether something is wrong by each."""
+    """The verdicts, the gravest first, each with whether something is wrong."""
     rows: Sequence[Row] = ()
 
 
@@ -93,7 +93,7 @@ class Source(Protocol):
     """Reads ranks; one thread reads, others may ask for stacks meanwhile."""
 
     title: str
-    """What it looks at."""
+    """The title: the node or the job."""
 
     def look(self) -> View:
         """The ranks now.  Raises `StagewatchError` with a line to act on."""
@@ -122,11 +122,11 @@ class Column:
 
     title: str
     width: int
-    """The most that it takes."""
+    """The largest width."""
     cell: Callable[[Row, int], Cell]
-    """What stands in it, in so many columns of the terminal."""
+    """Makes the content of a row for a width in columns of the terminal."""
     sort: Callable[[Row], str | float]
-    """What rows are ordered by: the smallest stands on top."""
+    """The key by which rows are sorted, in rising order."""
     left: bool = False
     """Whether it holds words, and not numbers."""
     fit: bool = False
@@ -254,11 +254,11 @@ COLUMNS = (
     Column("INSIDE", 44, _plain(lambda row: row.inside), lambda row: row.inside, left=True),
 )
 _LEAST = {"STAGE": 14, "PROGRESS": 15, "INSIDE": 16, "WCHAN": 12, "JOB": 8, "NODE": 10}
-"""What a column can do with."""
+"""The least widths of columns."""
 _DROPPED_FIRST = (
     *("S", "WCHAN", "PID", "INSIDE", "OPEN", "WORK/WAIT", "ROLE", "STEPS", "CPU", "NODE", "JOB"),
 )
-"""What goes where the terminal is too narrow."""
+"""The columns that are dropped first on a narrow terminal."""
 _CUT_FIRST = ("INSIDE", "WCHAN", "NODE", "JOB", "STAGE", "PROGRESS")
 
 Layout = Sequence[tuple[Column, int]]

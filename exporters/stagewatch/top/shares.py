@@ -9,7 +9,7 @@ from stagewatch.ranks.model import Rank
 from stagewatch.ranks.own_work import work_and_waiting
 
 WINDOW_SECONDS = 60.0
-"""The time that is divided, where a rank has been seen for so long."""
+"""The time that is divided, if a rank has been seen for so long."""
 
 _Key = tuple[str, str, int, int]
 

@@ -1,4 +1,4 @@
-"""Which pages an agent serves; none of them can harm another."""
+"""The pages of an agent; no page can disturb another."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ from stagewatch.core.runner import Runner
 from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.web.connection import Limits
 from stagewatch.web.facts import Judged
-from stagewatch.web.message import (
-    Answer,
-    Refused,
-    Request,
-    Response,
-    plain,
-)
+from stagewatch.web.message import Answer, Refused, Request, Response, plain
 from stagewatch.web.metrics import MetricsPage
 from stagewatch.web.security import WebSecurity
 from stagewatch.web.server import HTTPServer
@@ -35,16 +29,16 @@ from stagewatch.web.status import StatusPage
 log = logging.getLogger(__name__)
 
 SHARED_SECONDS = 1.0
-"""How old a response may be that others are still taking, for somebody else to be sent it too."""
+"""How old a response may be that is sent to a further client while others still receive it."""
 SHARED_FROM = 256 << 10
-"""Bytes of a response from which that is worth while."""
+"""Responses of at least so many bytes are shared."""
 SHARED_BYTES_PER_SECOND = 2 << 20
-"""A longer response may be older: so readers who take ten seconds each hold only a few of 16 MB."""
+"""Longer responses may be older, a second for so many bytes: slow clients then hold few of them."""
 _STATIC = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
-"""Of further pages, which run no script."""
+"""Headers of further pages, which run no script."""
 _GZIP_FROM = 1024
 """Compression saves nothing on bodies below this many bytes."""
 
@@ -122,7 +116,7 @@ class AgentServer:
 
 
 class _Sent:
-    """A response that somebody still sends, and until when others may be sent it too."""
+    """A response that is still being sent, and until when further clients may get it."""
 
     __slots__ = ("__weakref__", "fresh_until", "response")
 
@@ -135,9 +129,9 @@ class _Sent:
 class _Page:
     """One path; it makes a limited number of answers at once.
 
-    So a page that hangs holds a few connections, never all of them.  Whoever asks while others
-    still take a response that has just been made is sent the same bytes: sixty slow readers of a
-    long page take memory for a few of them, and a page that takes long to make is made once.
+    So a page that hangs holds a few connections, never all of them.  A client that asks while a
+    fresh response is still being sent to others gets the same bytes: sixty slow readers of a long
+    page take the memory of a few, and a slow page is made once.
     """
 
     def __init__(self, path: str, make: Answer, limits: Limits) -> None:

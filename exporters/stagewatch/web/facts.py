@@ -1,6 +1,6 @@
-"""What the status page says: the latest series of a node as plain values.
+"""The facts on the status page: the latest series of a node as plain values.
 
-The templates decide how the page says it.  Metrics are looked up by name, so that no collector
+The templates decide how the page shows them.  Metrics are looked up by name, so that no collector
 needs to be imported.
 """
 
@@ -21,12 +21,12 @@ from stagewatch.web.series import Key, Series, key_of, natural
 
 WARM_CELSIUS = 75.0
 HOT_CELSIUS = 85.0
-"""Where the alert `GPUTemperatureHigh` begins."""
+"""The threshold of the alert `GPUTemperatureHigh`."""
 
 RUNBOOK = "stagewatch assets export assets && less assets/alerts/runbooks/JobStalled.md"
-"""A package brings the runbooks, but not as files that a user finds."""
+"""A package has the runbooks, but not as files that a user finds."""
 OPEN_ROWS = 48
-"""Jobs are unfolded up to so many ranks in all; further healthy jobs show one line each."""
+"""Jobs are unfolded until they have so many rows; each further healthy job shows one line."""
 
 _RANK = ("job_id", "role", "rank")
 _GPU = ("gpu", "uuid", "mig")
@@ -37,12 +37,12 @@ _GPU_READINGS = (
     "gpu_memory_used_bytes",
     "gpu_power_watts",
 )
-"""A GPU that has one of these is shown, also without its `gpu_info`."""
+"""A GPU with one of these metrics is shown, even without its `gpu_info`."""
 
 Tone = Literal["good", "warn", "bad", "plain"]
 T = TypeVar("T")
 Judged = Callable[[], Sequence[Finding] | None]
-"""What is wrong with the jobs; None if nobody has judged them in the last seconds."""
+"""Returns the findings on the jobs; None if they were not judged in the last seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Rank:
     role: str
     rank: str
     wait: str
-    """Wait class, `gone` for a rank that has ended, empty where nobody reports one."""
+    """Its wait class; `gone` if it has ended, empty if unknown."""
     pid: str
     gpu: str
     stage: str
     substage: str
-    """The framework's own name of the stage, empty where it says no more than `stage`."""
+    """The framework's own name of the stage; empty if it equals `stage`."""
     open_seconds: float | None
     step: float | None
     progress_age: float | None
@@ -67,9 +67,9 @@ class Rank:
     failure: tuple[str, str] | None
     """The first exception and the stage that raised it."""
     frame: str
-    """Where in the user's own code it was when its job began to hang; empty while it does not."""
+    """Its line in the user's own code when its job began to hang; empty without a hang."""
     culprit: bool = False
-    """Whether it is at fault for what is wrong with its job."""
+    """Whether it is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ class JobRanks:
 
     @property
     def ended(self) -> bool:
-        """Whether no rank of it lives."""
+        """Whether no rank of the job lives."""
         return all(rank.wait == "gone" for rank in self.ranks)
 
     @property
     def lost(self) -> int:
-        """Ranks that are gone while others live."""
+        """Number of ranks that are gone while others live."""
         return 0 if self.ended else sum(rank.wait == "gone" for rank in self.ranks)
 
     @property
@@ -150,34 +150,34 @@ class CollectorState:
 
 @dataclass(frozen=True, slots=True)
 class Subject(Generic[T]):
-    """The things of one kind on this node, and whether a collector answers for them."""
+    """The rows of one kind on this node, and whether their collector answers."""
 
     rows: Sequence[T]
     known: bool
-    """Whether a collector answers; without an answer, no rows does not mean none."""
+    """Whether a collector answers; if not, there may be more than the rows."""
     trouble: str
     """Why the collector does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """Everything that the page says; a subject without a collector in this agent is None."""
+    """Everything on the page; a subject without a collector in this agent is None."""
 
     ranks: Subject[Rank] | None
     gpus: Subject[GPU] | None
     collectors: Sequence[CollectorState]
     findings: Sequence[Finding] | None = None
-    """What is wrong with the jobs; None where nobody judges them."""
+    """The findings on the jobs; None if they were not judged."""
     judged: bool = False
-    """Whether this agent has somebody who judges them."""
+    """Whether this agent judges jobs."""
     jobs: Sequence[JobRanks] = field(default_factory=list)
-    """What is wrong comes first, then what lives, then what has ended."""
+    """Jobs with something wrong come first, then live ones, then ended ones."""
     denied: int = 0
-    """Processes of other users that the agent may not read."""
+    """Number of processes of other users that the agent may not read."""
     over_quota: Mapping[str, float] = field(default_factory=dict)
-    """Bytes of the record directory, by the number of the user who takes more than he should."""
+    """Bytes in the record directory by uid, of users above their quota."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Series for which the page had no room, by the number of the user whose ranks have them."""
+    """Number of series for which the page had no room, by uid."""
 
     def live(self) -> list[JobRanks]:
         """The jobs with a living rank or a finding."""
@@ -193,7 +193,7 @@ class NodeFacts:
         return _counted(rank.wait or "unknown" for rank in live)
 
     def all_is_well(self) -> str:
-        """What is said where nothing is wrong with any job."""
+        """The sentence for a node on which nothing is wrong with any job."""
         jobs = self.live()
         if not jobs:
             return "No job runs here."
@@ -206,7 +206,7 @@ class NodeFacts:
 
 
 def next_steps(job_id: str) -> list[tuple[str, str]]:
-    """What to do about a job that hangs, and the command for it."""
+    """What to do about a hung job, each with its command."""
     job = shlex.quote(job_id)
     steps = [("Stacks of its ranks, on their node", f"stagewatch inspect --evidence {job}")]
     if re.fullmatch(r"\d+(_\d+)?", job_id):  # of Slurm
@@ -223,7 +223,7 @@ def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def facts_of(runner: Runner, judged: Judged | None = None) -> NodeFacts:
-    """The facts of this moment, from the latest collections; `judged` has the judgement on jobs."""
+    """The present facts, from the latest collections; `judged` returns the findings on jobs."""
     jobs = list(runner.jobs.values())
     fresh = [snapshot for job in jobs if (snapshot := job.fresh()) is not None]
     series = Series(snapshot.samples for snapshot in fresh)
@@ -236,14 +236,14 @@ def facts_of(runner: Runner, judged: Judged | None = None) -> NodeFacts:
         findings,
         judged is not None and any(job.page == "verdicts" for job in jobs),
         _jobs(ranks, findings or ()),
-        int(sum(count for _, count in series.of("stagewatch_processes_denied"))),
+        int(sum(count for _, count in series.samples("stagewatch_processes_denied"))),
         {
             labels["uid"]: size
-            for labels, size in series.of("stagewatch_record_directory_over_quota_bytes")
+            for labels, size in series.samples("stagewatch_record_directory_over_quota_bytes")
         },
         {
             labels["uid"]: int(count)
-            for labels, count in series.of("stagewatch_rank_series_left_out")
+            for labels, count in series.samples("stagewatch_rank_series_left_out")
         },
     )
 
@@ -270,14 +270,14 @@ def _ranks(series: Series, findings: Sequence[Finding]) -> list[Rank]:
     """Every rank of the node, those at fault first, then those that are gone."""
     culprits = {key for finding in findings for key in finding.culprits}
     value = series.reader(_RANK)
-    up = series.by("rl_rank_up", _RANK)
-    info = series.labels("rl_rank_info", _RANK)
-    in_force = [labels for labels, one in series.of("rl_rank_wait_class") if one]
+    up = series.values_by("rl_rank_up", _RANK)
+    info = series.labels_by("rl_rank_info", _RANK)
+    in_force = [labels for labels, one in series.samples("rl_rank_wait_class") if one]
     waits = {key_of(labels, _RANK): labels["class"] for labels in in_force}
-    stages = series.labels("rl_rank_stage_open_seconds", _RANK)
-    failures = series.labels("rl_rank_first_failure_timestamp_seconds", _RANK)
-    frames = series.labels("rl_rank_stack_frame_info", _RANK)
-    gpu_of = {uuid: gpu for gpu, uuid, _ in series.labels("gpu_info", _GPU)}
+    stages = series.labels_by("rl_rank_stage_open_seconds", _RANK)
+    failures = series.labels_by("rl_rank_first_failure_timestamp_seconds", _RANK)
+    frames = series.labels_by("rl_rank_stack_frame_info", _RANK)
+    gpu_of = {uuid: gpu for gpu, uuid, _ in series.labels_by("gpu_info", _GPU)}
 
     def rank(key: Key) -> Rank:
         labels, stage, failure = info.get(key, {}), stages.get(key, {}), failures.get(key)
@@ -306,10 +306,10 @@ def _ranks(series: Series, findings: Sequence[Finding]) -> list[Rank]:
 
 
 def _gpus(series: Series) -> list[GPU]:
-    info = series.labels("gpu_info", _GPU)
+    info = series.labels_by("gpu_info", _GPU)
     value = series.reader(_GPU)
     jobs: dict[Key, list[tuple[str, str]]] = {}
-    for labels, _ in series.of("gpu_job_info"):
+    for labels, _ in series.samples("gpu_job_info"):
         job = (labels.get("job_id", ""), labels.get("user", ""))
         jobs.setdefault(key_of(labels, _GPU), []).append(job)
 
@@ -331,7 +331,7 @@ def _gpus(series: Series) -> list[GPU]:
             jobs=jobs.get(key, ()),
         )
 
-    keys = {*info, *(key for name in _GPU_READINGS for key in series.by(name, _GPU))}
+    keys = {*info, *(key for name in _GPU_READINGS for key in series.values_by(name, _GPU))}
     return [gpu(key) for key in sorted(keys, key=natural)]
 
 
@@ -358,7 +358,7 @@ def _state(job: Job) -> tuple[str, Tone]:
 
 
 def _trouble(job: Job) -> str:
-    """Why nothing is known of a collector's subject, empty while it answers."""
+    """Why a collector has no data; empty while it answers."""
     if job.answering():
         return ""
     if job.stuck_seconds():

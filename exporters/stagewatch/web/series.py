@@ -19,25 +19,25 @@ class Series:
             for metric, family in list(samples.families.items()):
                 self._families.setdefault(metric.name, []).append((metric, family))
 
-    def of(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+    def samples(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
         """The labels and values of a metric's series; none if no collector has it."""
         for metric, family in self._families.get(name, ()):
             for labels, value in family.items():
                 if not isinstance(value, Histogram):
                     yield dict(zip(metric.labels, labels, strict=True)), value
 
-    def by(self, name: str, keys: Sequence[str]) -> dict[Key, float]:
+    def values_by(self, name: str, keys: Sequence[str]) -> dict[Key, float]:
         """The values of a metric by some of its labels; a missing label counts as empty."""
-        return {key_of(labels, keys): value for labels, value in self.of(name)}
+        return {key_of(labels, keys): value for labels, value in self.samples(name)}
 
     def reader(self, keys: Sequence[str]) -> Callable[[str, Key], float | None]:
         """A function that looks up a metric's value by some of its labels."""
-        values = cache(lambda name: self.by(name, keys))
+        values = cache(lambda name: self.values_by(name, keys))
         return lambda name, key: values(name).get(key)
 
-    def labels(self, name: str, keys: Sequence[str]) -> dict[Key, dict[str, str]]:
+    def labels_by(self, name: str, keys: Sequence[str]) -> dict[Key, dict[str, str]]:
         """All labels of a metric's series (such as `gpu_info`) by some of them."""
-        return {key_of(labels, keys): labels for labels, _ in self.of(name)}
+        return {key_of(labels, keys): labels for labels, _ in self.samples(name)}
 
 
 def key_of(labels: Mapping[str, str], keys: Sequence[str]) -> Key:

@@ -34,9 +34,9 @@ MAX_ROWS = 256
 """Most rows of a table; a line beneath it counts the rest."""
 
 SHARE = 0.002
-"""Most of a core that making the facts anew takes, however many look at them."""
+"""The largest share of a core that renewing the facts takes, however many clients look at them."""
 _KEPT_SECONDS = (1.0, 10.0)
-"""Least and greatest age up to which they are given out again."""
+"""The limits of the age at which facts are made anew."""
 
 
 class StatusPage:
@@ -88,7 +88,7 @@ class StatusPage:
         return self._response("text/html", page.encode("utf-8", "replace"))
 
     def live(self, _: Request) -> Response:
-        """What changes of the page, its `<main>` alone."""
+        """The changing part of the page: its `<main>`."""
         return self._response("text/html", self._renewed().encode("utf-8", "replace"))
 
     def script(self, _: Request) -> Response:
@@ -99,7 +99,7 @@ class StatusPage:
         return Response(HTTPStatus.OK, f"{content_type}; charset=utf-8", body, self._headers)
 
     def _renewed(self) -> str:
-        """The facts in HTML, made so seldom that they take no more than their share of a core."""
+        """The facts in HTML, renewed so seldom that it takes no more than `SHARE` of a core."""
         with self._making:
             if time.monotonic() >= self._due:
                 template = self._environment.get_template("status.html.jinja")
@@ -123,7 +123,7 @@ class StatusPage:
 
     @cached_property
     def _environment(self) -> jinja2.Environment:
-        """The templates; an agent whose page nobody looks at does without jinja2 in memory."""
+        """The templates; made at the first look, so that without one, jinja2 is not in memory."""
         import jinja2
 
         environment = jinja2.Environment(
@@ -141,7 +141,7 @@ class StatusPage:
 
 
 def _fit_to_print(value: object) -> object:
-    """What the templates insert, without characters that do not print or that reorder text."""
+    """A value for the templates, without characters that do not print or that reorder text."""
     if value is None:
         return ""
     if hasattr(value, "__html__"):  # what a macro made; its parts have been here

@@ -20,9 +20,9 @@ Key = tuple[str | int, ...]
 KeyOf = Callable[[Operation], Key]
 
 SLOW_RATIO = 1.1
-"""Times the computing of its peers in a step from which a rank is behind."""
+"""A rank is behind in a step if it computes this many times as long as its peers."""
 SLOW_SHARE = 0.9
-"""Share of the steps in which a slow rank is behind."""
+"""A slow rank is behind in this share of the steps."""
 LEAST_STEPS = 5
 
 
@@ -44,9 +44,9 @@ class Loss:
 
     cause: Cause
     share: float
-    """Of the whole; all shares and the ideal make 1."""
+    """The share of the whole; all shares and the ideal add up to 1."""
     worth: float
-    """How much shorter the step were without this cause alone."""
+    """How much shorter the step would be without this cause alone, as a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class Account:
     """Seconds of an average step, as replayed."""
     ideal: float
     slowdown: float
-    """Times the step with all work spread evenly (Eq. 1 of arXiv 2505.05713)."""
+    """Time of a step divided by that with all work spread evenly (Eq. 1 of arXiv 2505.05713)."""
     slow: tuple[tuple[int, float], ...]
-    """Ranks that are slow, and how many times the computing of their peers."""
+    """The slow ranks, and their computing time divided by that of their peers."""
     losses: tuple[Loss, ...]
 
 

@@ -13,10 +13,10 @@ from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.whatif.replay import Operation, Work
 
 _WORK = {"dataloader": Work.DATA, "checkpoint": Work.CHECKPOINT, "save": Work.CHECKPOINT}
-"""By a part of the stage's name; all else is computing."""
+"""Kinds of work by a part of the stage's name; all else is computing."""
 _PEERS = ("send", "recv", "receive")
 _RANKS = ("train/", "actor/", "learner/")
-"""Roles looked for first; else the one with the most ranks."""
+"""The preferred roles; without these, the role with the most ranks."""
 
 Slice = dict[str, Any]
 

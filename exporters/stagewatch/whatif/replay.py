@@ -33,9 +33,9 @@ class Operation:
     start: float
     end: float
     after: list[int] = field(default_factory=list)
-    """Operations of the same rank that must have ended before, by their places in the list."""
+    """The operations of the same rank that must have ended before, by their index in the list."""
     group: object = None
-    """Those of one step with the same group begin to transfer once the last has begun."""
+    """Operations of one group and step begin to transfer once the last of them has begun."""
 
 
 class Replay:
@@ -51,9 +51,9 @@ class Replay:
         for one in operations:
             began[one.step] = min(one.start, began.get(one.step, one.start))
         self.durations = [0.0] * len(operations)
-        """How long each computes, or transfers once all of its group have begun."""
+        """By operation, how long it computes, or transfers once all of its group have begun."""
         self.delays = [0.0] * len(operations)
-        """How long each was not begun although nothing that is known of held it up."""
+        """By operation, how long it had not begun although no known cause held it up."""
         for unit in self._units:
             latest = max(operations[at].start for at in unit)
             for at in unit:

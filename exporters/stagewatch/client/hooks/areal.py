@@ -15,56 +15,26 @@ from stagewatch.client.hooks import patching, span
 NAMES = span.Names(
     "areal",
     span.by_stage(
-        rollout=("rollout", "train.rollout", "generate"),
-        reward=("reward",),
-        logprob=(
-            "critic_values",
-            "train.compute_values",
-            "ref_logp",
-            "train.ref_logp",
-            "teacher_logp",
-            "train.teacher_logp",
-            "recompute_logp",
-            "train.recompute_logp",
-            "ppo_actor.compute_logp",
-            "ppo_critic.compute_values",
-            "dpo_engine.compute_logp",
-        ),
-        advantage=(
-            "compute_advantage",
-            "train.compute_advantage",
-            "ppo_actor.compute_advantages",
-        ),
-        train=(
-            "train_step",
-            "train.ppo_update",
-            "train.sft_step",
-            "train.rw_step",
-            "train.dpo_step",
-            "critic_train_step",
-            "train.critic_ppo_update",
-            "ppo_actor.ppo_update",
-            "ppo_critic.ppo_update",
-            "lm_engine.train_lm",
-            "rw_engine.train_rw",
-            "dpo_engine.train_dpo",
-            "megatron_engine.forward_backward",
-            "megatron_engine.step",
-        ),
-        weights_update=(
-            "update_weights",
-            "train.update_weights",
-            "megatron_engine.update_weights_from_distributed",
-            "megatron_engine.update_weights_from_disk",
-        ),
-        checkpoint=("save", "train.save", "checkpoint_for_recover", "train.checkpoint"),
-        eval=(
-            "eval",
-            "train.eval",
-            "lm_engine.evaluate_lm",
-            "rw_engine.evaluate_rw",
-            "dpo_engine.evaluate_dpo",
-        ),
+        rollout="rollout train.rollout generate",
+        reward="reward",
+        logprob="""
+            critic_values train.compute_values ref_logp train.ref_logp teacher_logp
+            train.teacher_logp recompute_logp train.recompute_logp ppo_actor.compute_logp
+            ppo_critic.compute_values dpo_engine.compute_logp
+        """,
+        advantage="compute_advantage train.compute_advantage ppo_actor.compute_advantages",
+        train="""
+            train_step train.ppo_update train.sft_step train.rw_step train.dpo_step
+            critic_train_step train.critic_ppo_update ppo_actor.ppo_update ppo_critic.ppo_update
+            lm_engine.train_lm rw_engine.train_rw dpo_engine.train_dpo
+            megatron_engine.forward_backward megatron_engine.step
+        """,
+        weights_update="""
+            update_weights train.update_weights megatron_engine.update_weights_from_distributed
+            megatron_engine.update_weights_from_disk
+        """,
+        checkpoint="save train.save checkpoint_for_recover train.checkpoint",
+        eval="eval train.eval lm_engine.evaluate_lm rw_engine.evaluate_rw dpo_engine.evaluate_dpo",
     ),
     scalars={
         "ppo_actor/task_reward/avg": "reward",

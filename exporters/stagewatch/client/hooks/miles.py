@@ -17,19 +17,17 @@ from stagewatch.client.hooks.span import Names, by_stage, count, record_value
 NAMES = Names(
     "miles",
     by_stage(
-        silent=("train", "train_wait"),
-        rollout=("rollout",),
-        eval=("eval_rollout",),
-        logprob=("log_probs", "ref_log_probs", "teacher_log_probs"),
-        train=("data_preprocess", "actor_train", "critic_train"),
-        weights_update=(
-            "ref_model_update",
-            "update_weights",
-            "update_weights_implementation",
-            "finalize_and_resume_engines",
-        ),
-        checkpoint=("save_model", "export_hf"),
-        other=("sleep", "wake_up", "reconcile_adapters"),
+        silent="train train_wait",
+        rollout="rollout",
+        eval="eval_rollout",
+        logprob="log_probs ref_log_probs teacher_log_probs",
+        train="data_preprocess actor_train critic_train",
+        weights_update="""
+            ref_model_update update_weights update_weights_implementation
+            finalize_and_resume_engines
+        """,
+        checkpoint="save_model export_hf",
+        other="sleep wake_up reconcile_adapters",
     ),
     single_controller=True,
     roles={"rollout": "rollout", "eval_rollout": "rollout"},
@@ -42,7 +40,7 @@ def _timer(module: ModuleType, patches: Patches) -> None:
 
 
 def _of_class(_: Any, input: Any) -> tuple[bool, Any]:
-    """Of `call_rollout_function(fn, input)`."""
+    """Whether `call_rollout_function(fn, input)` evaluates, and the number of the rollout."""
     return input.evaluation, input.rollout_id
 
 

@@ -17,19 +17,17 @@ from stagewatch.client.hooks.span import Names, Span, by_stage, mark, publish
 NAMES = Names(
     "openrlhf",
     by_stage(
-        rollout=("generate_samples",),
-        reward=("RewardModelActor.forward",),
-        logprob=(
-            "make_experience",
-            "PolicyModelActor.forward",
-            "ReferenceModelActor.forward",
-            "CriticModelActor.forward",
-        ),
-        advantage=("compute_advantages_and_returns",),
-        train=("ppo_train",),
-        weights_update=("broadcast_to_vllm",),
-        checkpoint=("save_logs_and_checkpoints", "save_ckpt", "save_model"),
-        eval=("generate_eval_samples",),
+        rollout="generate_samples",
+        reward="RewardModelActor.forward",
+        logprob="""
+            make_experience PolicyModelActor.forward ReferenceModelActor.forward
+            CriticModelActor.forward
+        """,
+        advantage="compute_advantages_and_returns",
+        train="ppo_train",
+        weights_update="broadcast_to_vllm",
+        checkpoint="save_logs_and_checkpoints save_ckpt save_model",
+        eval="generate_eval_samples",
     ),
     scalars={
         "rollout/reward_mean": "reward",

@@ -17,14 +17,14 @@ from stagewatch.client.hooks.span import Names, Span, by_stage, count, record_va
 NAMES = Names(
     "slime",
     by_stage(
-        silent=("train", "train_wait"),
-        rollout=("rollout",),
-        eval=("eval",),
-        logprob=("log_probs", "ref_log_probs", "teacher_log_probs"),
-        train=("data_preprocess", "actor_train"),
-        weights_update=("ref_model_update", "update_weights"),
-        checkpoint=("save_model",),
-        other=("sleep", "wake_up"),
+        silent="train train_wait",
+        rollout="rollout",
+        eval="eval",
+        logprob="log_probs ref_log_probs teacher_log_probs",
+        train="data_preprocess actor_train",
+        weights_update="ref_model_update update_weights",
+        checkpoint="save_model",
+        other="sleep wake_up",
     ),
     single_controller=True,
     roles={"rollout": "rollout", "eval": "rollout"},
@@ -107,7 +107,8 @@ def rollout(
 
 
 def of_function(_: Any, __: Any, rollout_id: Any, *___: Any, evaluation: bool) -> tuple[bool, Any]:
-    """Of `call_rollout_fn(fn, args, rollout_id, data_source, evaluation=...)`."""
+    """Whether `call_rollout_fn(fn, args, rollout_id, data_source, evaluation=...)` evaluates, and
+    the number of the rollout."""
     return evaluation, rollout_id
 
 

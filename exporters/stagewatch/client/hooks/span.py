@@ -36,26 +36,25 @@ class Names:
 
     framework: str
     stages: Mapping[str, str | None]
-    """The framework's own name, which becomes the substage, to the canonical stage.
-
-    None marks a span that shows no stage: it wraps a whole step, or waits for others.  A name that
-    is not listed belongs to the stage it runs in, and is `other` where none is open.
-    """
+    """The canonical stage by the framework's own name, which becomes the substage.  None marks a
+    span without a stage: it wraps a whole step, or waits for others.  An unlisted name belongs to
+    the stage in which it runs, and is `other` if none is open."""
     scalars: Mapping[str, str] = field(default_factory=dict)
-    """Name of a logged metric to the name of the scalar."""
+    """The name of the scalar by the name of a logged metric."""
     single_controller: bool = False
     """Whether one process without a rank drives workers that have one."""
     rank_variables: tuple[str, ...] = ("STAGEWATCH_RANK", "RANK")
     """The variables that the framework's workers have and its controller lacks.  Slurm's are not
     among them: a Ray cluster that was started by `srun` hands them down to every process."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """Own names that only processes of a certain role use."""
+    """The role by a name that only processes of this role use."""
 
 
-def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict[str, str | None]:
-    """`Names.stages` from the names of every canonical stage; `silent` names record no stage."""
-    listed = {name: stage for stage, names in stages.items() for name in names}
-    return dict.fromkeys(silent) | listed
+def by_stage(*, silent: str = "", **stages: str) -> dict[str, str | None]:
+    """`Names.stages` from the names of every canonical stage, with blanks between them; `silent`
+    names record no stage."""
+    listed = {name: stage for stage, names in stages.items() for name in names.split()}
+    return dict.fromkeys(silent.split()) | listed
 
 
 class Span(_api.Stage):

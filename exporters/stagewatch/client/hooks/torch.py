@@ -28,7 +28,7 @@ from stagewatch.identity import RANK
 
 NAMES = Names(
     "",  # so that a framework's hook can still name the record
-    by_stage(train=("step", "forward", "backward"), checkpoint=("save", "async_save")),
+    by_stage(train="step forward backward", checkpoint="save async_save"),
 )
 
 
@@ -36,11 +36,11 @@ class _Steps(threading.local):
     """The place of a thread in its training step."""
 
     within = False
-    """In the outermost module's forward."""
+    """Whether it is in the forward pass of the outermost module."""
     train: Span | None = None
     count = 0
     optimizer: int | None = None
-    """The first optimizer that stepped: others (of a GAN, of parts) are no steps of their own."""
+    """The first optimizer that made a step; steps of others (of a GAN, of parts) do not count."""
 
     def may(self) -> bool:
         """Whether this hook may record the stage of this thread."""
@@ -69,7 +69,7 @@ class _Steps(threading.local):
 
 _steps = _Steps()
 _own: Recorder | None = None
-"""The record that began here, whose steps nobody else numbers."""
+"""The record that this hook began, and whose steps it numbers."""
 
 
 def _begin_record(numbers: Mapping[str, Any] | None = None) -> None:
@@ -107,7 +107,8 @@ def _part(name: str, begins: bool) -> Wrapping:
 
 
 def _batch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Getting a batch is a part of the step; the wait counts whoever records the stages."""
+    """Record the wait for a batch as a part of the step; it counts even if others record the
+    stages."""
     part = _part("dataloader", begins=False)(original)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -14,34 +14,18 @@ _GENERATES = "generate_sequences"
 NAMES = span.Names(
     "verl",
     span.by_stage(
-        silent=(
-            "step",
-            "start_profile",
-            "stop_profile",
-            "wait_for_enough_samples",
-            "switch_wait",
-        ),
-        rollout=(
-            "gen",
-            "generate_async",
-            "generate_sequences",
-            "tool_calls",
-            "vllm_generate",
-            "sglang_generate",
-        ),
-        reward=("reward", "compute_score"),
-        logprob=("old_log_prob", "ref", "values", "ref_compute_log_prob", "actor_compute_log_prob"),
-        advantage=("adv",),
-        train=("update_critic", "update_actor", "train_batch", "actor_update", "forward_backward"),
-        weights_update=(
-            "update_weights",
-            "sync_rollout_weights",
-            "timing_s/param_sync",
-            "switch_to_trainer",
-            "switch_to_rollout",
-        ),
-        checkpoint=("save_checkpoint",),
-        eval=("testing", "rollouter/validate_time"),
+        silent="step start_profile stop_profile wait_for_enough_samples switch_wait",
+        rollout="gen generate_async generate_sequences tool_calls vllm_generate sglang_generate",
+        reward="reward compute_score",
+        logprob="old_log_prob ref values ref_compute_log_prob actor_compute_log_prob",
+        advantage="adv",
+        train="update_critic update_actor train_batch actor_update forward_backward",
+        weights_update="""
+            update_weights sync_rollout_weights timing_s/param_sync switch_to_trainer
+            switch_to_rollout
+        """,
+        checkpoint="save_checkpoint",
+        eval="testing rollouter/validate_time",
     ),
     scalars={
         "critic/rewards/mean": "reward",

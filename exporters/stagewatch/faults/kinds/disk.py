@@ -12,13 +12,14 @@ from typing import ClassVar
 from stagewatch.core import words
 from stagewatch.core.config import option
 from stagewatch.core.config import size as parse_size
+from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.faults.kinds.hogs import stress_ng
 from stagewatch.faults.plan import Kind, Plan, Request, Step
 from stagewatch.faults.tools import Commands, require, shown
 
 _FILL_LIMIT_SECONDS = 3600.0
-"""For a file system where blocks are written one by one, as on NFS version 3."""
+"""The time limit for a file system that writes blocks one by one, such as NFS version 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,8 @@ class Fill(Step):
             file = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise StagewatchError(f"{self.path}: {error.strerror}") from error
-        try:  # through the descriptor: nobody can replace the file by a link meanwhile
+        with closing(file):  # its descriptor: nobody can replace the file by a link meanwhile
             commands.run(*self._argv, stdin=file, limit=_FILL_LIMIT_SECONDS)
-        finally:
-            os.close(file)
 
     def undo(self, commands: Commands) -> list[str]:
         return remove(Path(self.path))

@@ -105,7 +105,7 @@ class Netem(plan.CommandStep):
 
     device: str
     address: str
-    """The peer's, IPv4 or IPv6."""
+    """The peer's address, IPv4 or IPv6."""
     port: int
     """The peer's TCP or UDP port; 0 for any."""
     effect: tuple[str, ...]

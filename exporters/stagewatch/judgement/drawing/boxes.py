@@ -1,4 +1,5 @@
-"""Folds the ranks of a job into boxes: one for those that wait alike, and links between them."""
+"""Folds the ranks of a job into boxes: one box for ranks that wait alike, and links between
+boxes."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from stagewatch.judgement.words import DOING, meaning, sleeps_in
 from stagewatch.ranks.wait_class import WaitClass
 
 MAX_BOXES = 16
-"""More than these say less than fewer that are coarser."""
+"""With more boxes than this, the picture becomes coarser."""
 MOST_BOXES = 48
-"""The most boxes at any coarseness; of the rest the picture has only the number."""
+"""The most boxes of any picture; it states the number of the others."""
 _COARSEST = 2
 
 
@@ -40,41 +41,41 @@ class Look(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Ranks that wait alike, or something else that is waited for."""
+    """Ranks that wait alike, or anything else that ranks wait for."""
 
     role: str
     look: Look
     title: str
     lines: tuple[str, ...]
     charge: str = ""
-    """Why it is at fault."""
+    """Why its ranks are at fault."""
     size: int = 0
-    """How many ranks."""
+    """Number of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Boxes that wait for boxes, by their places."""
+    """Boxes that wait for other boxes, by their index."""
 
     sources: tuple[int, ...]
     targets: tuple[int, ...]
     label: tuple[str, str]
     seen: bool
-    """Whether something shows that they wait."""
+    """Whether the wait is shown, and not only assumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn of a job."""
+    """The boxes and links of a job."""
 
     boxes: Sequence[Box]
     links: Sequence[Link]
     left_out: int = 0
-    """Boxes for which there was no room."""
+    """Number of boxes for which there was no room."""
 
 
 def picture(verdicts: Sequence[Verdict], waits: Sequence[Wait]) -> Picture:
-    """The boxes and links of a job, as coarse as their number asks for."""
+    """The boxes and links of a job, as coarse as their number requires."""
     for coarseness in range(_COARSEST + 1):
         folded = _Folding(verdicts, waits, coarseness)
         if len(folded.members) <= MAX_BOXES:
@@ -84,15 +85,15 @@ def picture(verdicts: Sequence[Verdict], waits: Sequence[Wait]) -> Picture:
 
 @dataclass
 class _Folding:
-    """Ranks and what else is waited for, by what they have in common."""
+    """The ranks of a job, and what else they wait for, folded by what they have in common."""
 
     verdicts: Sequence[Verdict]
     waits: Sequence[Wait]
     coarseness: int
-    """0: who waits for the same ranks; 1: in groups of the same kind; 2: who waits at all."""
+    """Ranks share a box if they wait for the same ranks (0), in like groups (1), or at all (2)."""
     members: dict[Hashable, list[RankFacts]] = field(default_factory=dict, init=False)
-    beyond: dict[Hashable, list[Wait]] = field(default_factory=dict, init=False)
-    """What else is waited for, with who waits."""
+    outsiders: dict[Hashable, list[Wait]] = field(default_factory=dict, init=False)
+    """The waits for anything but ranks, by the box of the target."""
 
     def __post_init__(self) -> None:
         self._charges = {
@@ -109,12 +110,12 @@ class _Folding:
         for rank in self._ranks():
             self.members.setdefault(self._box_of(rank), []).append(rank)
         for wait in self.waits:
-            if wait.beyond:
-                self.members.setdefault(self._box_beyond(wait), [])
-                self.beyond.setdefault(self._box_beyond(wait), []).append(wait)
+            if wait.outsider:
+                self.members.setdefault(self._box_of_outsider(wait), [])
+                self.outsiders.setdefault(self._box_of_outsider(wait), []).append(wait)
 
     def _ranks(self) -> Iterable[RankFacts]:
-        """All that live, and of the others those that are waited for or at fault."""
+        """The live ranks, and absent ranks that are awaited or at fault."""
         for verdict in self.verdicts:
             yield from verdict.case.live
             for rank in (*verdict.case.gone, *verdict.case.left):
@@ -137,13 +138,13 @@ class _Folding:
         does = () if waits else (rank.wait_class, rank.stage, rank.overdue)
         return *common, frozenset(waits or ()), frozenset(awaited or ()), does
 
-    def _box_beyond(self, wait: Wait) -> Hashable:
+    def _box_of_outsider(self, wait: Wait) -> Hashable:
         if self.coarseness == 0:
-            return wait.waiters[0].role, wait.beyond
+            return wait.waiters[0].role, wait.outsider
         return wait.waiters[0].role, wait.kind
 
     def picture(self) -> Picture:
-        """All boxes, those at fault and those that are waited for first to stay."""
+        """The picture; if there is no room for all boxes, those at fault and awaited ones stay."""
         kinds = sorted(self.members, key=self._weight)
         shown = set(kinds[:MOST_BOXES])
         places = {kind: place for place, kind in enumerate(one for one in kinds if one in shown)}
@@ -176,13 +177,13 @@ class _Folding:
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The boxes that a wait goes from and to."""
         kinds = [*map(self._box_of, wait.targets)]
-        kinds += [self._box_beyond(wait)] if wait.beyond else []
+        kinds += [self._box_of_outsider(wait)] if wait.outsider else []
         return _places(places, map(self._box_of, wait.waiters)), _places(places, kinds)
 
     def _box(self, kind: Hashable) -> Box:
         ranks = self.members[kind]
         if not ranks:
-            return _outside(self.beyond[kind], charged=bool(self._charges))
+            return _outside(self.outsiders[kind], charged=bool(self._charges))
         first = ranks[0]
         charges = [self._charges[key(rank)] for rank in ranks if key(rank) in self._charges]
         gone = first.wait_class is WaitClass.GONE
@@ -190,7 +191,7 @@ class _Folding:
             look = Look.ROOT
         elif gone:
             look = Look.ABSENT
-        elif any(not wait.nobody and wait.seen for wait in self._waits_of(first)):
+        elif any(not wait.waits_for_nobody and wait.seen for wait in self._waits_of(first)):
             look = Look.WAITS
         else:
             look = Look.STILL if first.overdue else Look.MOVES
@@ -210,11 +211,11 @@ def _places(places: dict[Hashable, int], kinds: Iterable[Hashable]) -> tuple[int
 
 
 def _outside(waits: Sequence[Wait], *, charged: bool) -> Box:
-    """The box of what is no rank that is known.
+    """The box of a target that is no known rank.
 
     It is at fault if the kernel shows that ranks wait for it, and no rank is charged.
     """
-    names = list(dict.fromkeys(wait.beyond for wait in waits))
+    names = list(dict.fromkeys(wait.outsider for wait in waits))
     role = waits[0].waiters[0].role
     more = (f"and {len(names) - 1} more",) if names[1:] else ()
     if waits[0].kind == CALL:
@@ -289,5 +290,5 @@ def _span(seconds: Sequence[float]) -> str:
 
 
 def _inside_with_all(waits: Sequence[Wait]) -> list[str]:
-    """What they are in where nobody is missing, one line at most."""
-    return [f"in {label(wait)[0]}: {label(wait)[1]}" for wait in waits if wait.nobody][:1]
+    """The operation that the ranks are in with all members, at most one line."""
+    return [f"in {label(wait)[0]}: {label(wait)[1]}" for wait in waits if wait.waits_for_nobody][:1]

@@ -1,4 +1,4 @@
-"""Gives boxes and links their places: who waits stands left of whom it waits for, a lane a role."""
+"""Places boxes and links: a waiter stands left of what it waits for, and each role has a lane."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ BOX_WIDTH, PILL_WIDTH, GAP = 240, 206, 300
 PILL_HEIGHT = 40
 MARGIN, LANE_HEADER, SPACE = 36, 34, 20
 _PASS_HEIGHT = 14
-"""What a link takes in a column that it passes."""
+"""The height that a link needs in a column that it passes."""
 _ROW = 58
-"""Between links that lead back, under all lanes."""
+"""The distance of links that lead back, under all lanes."""
 _PORT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A place: its left upper corner and its size."""
+    """A rectangle: its upper left corner and its size."""
 
     x: float
     y: float
@@ -29,7 +29,7 @@ class Rect:
 
     @property
     def middle(self) -> tuple[float, float]:
-        """Of the whole."""
+        """Its centre."""
         return self.x + self.width / 2, self.y + self.height / 2
 
 
@@ -48,7 +48,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class Layout:
-    """Where everything stands."""
+    """The places of all boxes, lanes and arrows."""
 
     boxes: list[Rect]
     lanes: list[tuple[str, Rect]]
@@ -59,20 +59,20 @@ class Layout:
 
 @dataclass(slots=True)
 class _Half:
-    """What of a link leads in one direction."""
+    """The part of a link that leads in one direction: forward or back."""
 
     link: Link
     sources: list[int]
     targets: list[int]
     back: bool
     gap: int = 0
-    """The column right of which the pill stands."""
+    """The column to the right of which its pill stands."""
     passes: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Where it passes a column of a lane."""
+    """The height at which it passes each column of a lane."""
 
 
 def lay_out(picture: Picture, heights: Sequence[float], top: float) -> Layout:
-    """The places of a picture whose boxes are so high, from this height on."""
+    """The layout of a picture; `heights` are those of its boxes, and it begins at `top`."""
     layers = _layers(picture)
     halves = _halves(picture.links, layers)
     order = _roles(picture.boxes, layers)
@@ -118,7 +118,8 @@ def _layers(picture: Picture) -> list[int]:
 def _without_circles(
     after: Sequence[set[int]], starts: Sequence[int]
 ) -> tuple[list[int], list[set[int]]]:
-    """The boxes, whoever waits before whom it waits for, and the waits that do not lead back."""
+    """The boxes ordered so that waiters come first, and the waits between them that do not lead
+    back."""
     state: dict[int, bool] = {}
     done: list[int] = []
     forward: list[set[int]] = [set() for _ in after]
@@ -140,7 +141,7 @@ def _without_circles(
 
 
 def _halves(links: Sequence[Link], layers: Sequence[int]) -> list[_Half]:
-    """Each link, or where it leads both ahead and back its parts."""
+    """The links; a link that leads both forward and back is cut into two."""
     halves = []
     for link in links:
         first = min(layers[target] for target in link.targets)
@@ -158,7 +159,7 @@ def _halves(links: Sequence[Link], layers: Sequence[int]) -> list[_Half]:
 
 
 def _roles(boxes: Sequence[Box], layers: Sequence[int]) -> list[str]:
-    """Who waits stands above whom it waits for."""
+    """The roles from top to bottom: a role stands above those that it waits for."""
     first: dict[str, int] = {}
     for box, layer in zip(boxes, layers, strict=True):
         first[box.role] = min(first.get(box.role, layer), layer)
@@ -258,7 +259,8 @@ def _routed(
 
 
 def _pills(rects: Sequence[Rect], halves: Sequence[_Half]) -> list[Rect | None]:
-    """Pills of a gap stand under each other, each as near to what it links as there is room."""
+    """The places of the pills: those of a gap stand under each other, as near to their boxes as
+    there is room."""
     wanted: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
     for place, half in enumerate(halves):
         if not half.back:
@@ -276,7 +278,7 @@ def _pills(rects: Sequence[Rect], halves: Sequence[_Half]) -> list[Rect | None]:
 
 
 def _apart(column: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """In the same order, none over another, the whole about where it was."""
+    """The pills of a gap in the same order, moved apart until none covers another."""
     least = PILL_HEIGHT + 10
     moved: list[tuple[float, int]] = []
     for middle, place in column:
@@ -287,18 +289,18 @@ def _apart(column: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
 
 
 class _Ports:
-    """Where links touch the sides of boxes."""
+    """The points where links touch the sides of boxes."""
 
     def __init__(self, rects: Sequence[Rect]) -> None:
         self._rects = rects
         self._wanted: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
 
     def want(self, box: int, side: str, towards: float) -> None:
-        """Ask for a port; those of a side are in the order of where they lead."""
+        """Reserve a port; the ports of a side are in the order of the places that they lead to."""
         self._wanted[box, side].append(towards)
 
     def at(self, box: int, side: str, towards: float) -> tuple[float, float]:
-        """The port that was asked for."""
+        """The reserved port."""
         rect, all_of = self._rects[box], sorted(self._wanted[box, side])
         step = min(_PORT, (rect.height - 16) / len(all_of))
         offset = (all_of.index(towards) - (len(all_of) - 1) / 2) * step
@@ -343,7 +345,7 @@ def _curve(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _lowest(rects: Sequence[Rect], layers: Sequence[int]) -> set[int]:
-    """The boxes under which no other stands."""
+    """The boxes with no other box below them."""
     lowest: dict[int, int] = {}
     for box, layer in enumerate(layers):
         if layer not in lowest or rects[box].y > rects[lowest[layer]].y:
@@ -352,7 +354,7 @@ def _lowest(rects: Sequence[Rect], layers: Sequence[int]) -> set[int]:
 
 
 def _backward(half: _Half, rects: Sequence[Rect], lowest: set[int], y: float) -> Arrow:
-    """Under all lanes, back to the left."""
+    """The arrow of a link that leads back to the left, under all lanes."""
     left = min(rects[target].middle[0] for target in half.targets)
     right = max(rects[source].middle[0] for source in half.sources)
     own = right - left < 1  # a box that waits for itself
@@ -380,7 +382,7 @@ def _backward(half: _Half, rects: Sequence[Rect], lowest: set[int], y: float) ->
 
 
 def _under(box: int, rect: Rect, lowest: set[int], own_side: int) -> tuple[float, str]:
-    """Where a link goes down from a box, and the way there."""
+    """Where a link goes down from a box, and the path to this point."""
     if box in lowest:
         x = rect.middle[0] + own_side * 24
         return x, f"M{x:.0f} {rect.y + rect.height:.0f}"

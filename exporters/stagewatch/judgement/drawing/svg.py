@@ -26,7 +26,7 @@ from stagewatch.judgement.words import NOBODY, excused, meaning, numbers
 _LEAST_WIDTH = 760
 _LINE = 18
 _MAX_LINES = 4
-"""Of a sentence above the picture."""
+"""The most lines of a sentence above the picture."""
 
 _STYLE = """
 svg { font: 13px ui-sans-serif, system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
@@ -100,17 +100,17 @@ def _document(parts: Iterable[str], width: float, height: float, title: str) -> 
 
 
 def _text(text: str) -> str:
-    """Whatever a job has written, as text of XML."""
+    """A text that a job may have written, escaped for XML."""
     return escape(printable(text))
 
 
 def _wide(text: str, size: float) -> float:
-    """About how wide a text is, in pixels."""
+    """The approximate width of a text in pixels."""
     return size * sum(1.05 if unicodedata.east_asian_width(c) in "WF" else 0.54 for c in text)
 
 
 def cut(text: str, width: float, size: float = 13) -> str:
-    """As much of a text as fits."""
+    """The beginning of a text that fits into `width` pixels."""
     text = printable(text, 400)
     if _wide(text, size) <= width:
         return text
@@ -120,7 +120,7 @@ def cut(text: str, width: float, size: float = 13) -> str:
 
 
 def _wrapped(text: str, width: float, size: float, most: int) -> list[str]:
-    """The text in so many lines at most."""
+    """The text wrapped into at most `most` lines."""
     lines: list[str] = []
     line = ""
     for word in printable(text, 2000).split(" "):
@@ -139,7 +139,7 @@ def _line(x: float, y: float, text: str, kind: str) -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" class="{kind}">{escape(text)}</text>'
 
 
-# ---- What stands around -------------------------------------------------------------------------
+# ---- Title, sentences and lanes -----------------------------------------------------------------
 
 
 def _headline(verdicts: Sequence[Verdict]) -> str:
@@ -162,7 +162,7 @@ def _headline(verdicts: Sequence[Verdict]) -> str:
 
 
 def _heading(verdicts: Sequence[Verdict], width: float) -> tuple[list[str], float]:
-    """Title and sentences, and where the picture begins."""
+    """The title and the sentences, and the height at which the picture begins."""
     y = 44.0
     parts = [_line(MARGIN, y, cut(_headline(verdicts), width - 2 * MARGIN, 21), "ink title")]
     y += 8
@@ -178,7 +178,7 @@ def _heading(verdicts: Sequence[Verdict], width: float) -> tuple[list[str], floa
 
 
 def _sentence(verdict: Verdict) -> str:
-    """Without the job, whose name stands above."""
+    """The verdict's sentence without the job, which the title names."""
     role = f" ({verdict.role})" if verdict.of_several else ""
     text = sentence(verdict).removeprefix(f"job {verdict.job_id}{role}: ")
     return f"{name(verdict.role)}: {text}" if role else f"{text[:1].upper()}{text[1:]}"
@@ -199,7 +199,7 @@ def _lanes(layout: Layout, verdicts: Sequence[Verdict], width: float) -> list[st
 
 
 def _state(verdict: Verdict | None) -> str:
-    """What the judge says of a role in three words."""
+    """The state of a role in three words."""
     if verdict is None:
         return ""
     live = len(verdict.case.live)
@@ -276,7 +276,7 @@ def _pill(arrow: Arrow, shown: Picture) -> list[str]:
 
 
 def _legend(shown: Picture, y: float) -> tuple[list[str], float]:
-    """What the marks mean that there are, and where the picture ends."""
+    """The legend of the marks in the picture, and the height at which the picture ends."""
     looks = {box.look for box in shown.boxes}
     x, parts = float(MARGIN), []
     for look, text in _LOOKS.items():

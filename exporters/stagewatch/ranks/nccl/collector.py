@@ -16,6 +16,7 @@ from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration
 from stagewatch.core.config import option
+from stagewatch.core.descriptors import closing
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.mounts import memory_mounts, mount_id, pin
@@ -27,11 +28,11 @@ from stagewatch.ranks.records import Life
 
 MAX_FILES = 256
 MAX_BYTES = 1 << 20
-"""Read of one file in a look; of JSON the latest."""
+"""The most bytes of one file that a look reads; of JSON, the latest."""
 MAX_USER_BYTES = 4 << 20
-"""Read of one user's files in a look; what is left over comes in the next ones."""
+"""The most bytes of one user's files that a look reads; the next looks read the rest."""
 MAX_OPERATIONS = 32
-"""Told of one rank: those that take longest."""
+"""The most operations of one rank that are exported: those that take longest."""
 _TEXT = re.compile(r"nccl_inspector_metrics_([A-Za-z0-9-]{1,80})\.prom")
 _LINES = re.compile(r"[A-Za-z0-9._-]{1,255}-pid([0-9]{1,10})\.log")
 
@@ -55,13 +56,14 @@ COMPARED = counter(
 )
 LAST = counter(
     "rl_rank_nccl_last_total",
-    "Compared collectives that the rank came to last: it was inside for a fifth less than the "
+    "Compared collectives that the rank entered last: it was inside for a fifth less than the "
     "median of the others.",
     (*RANK_LABELS, "communicator"),
 )
 LAST_SECONDS = counter(
     "rl_rank_nccl_last_seconds_total",
-    "How much longer the median of the others was inside the collectives that it came to last.",
+    "How much longer the median of the others was inside the collectives that the rank entered "
+    "last.",
     (*RANK_LABELS, "communicator"),
 )
 LACKING = gauge(
@@ -89,20 +91,20 @@ class InspectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """How far a file of JSON was read, and whose collectives its next line is about."""
+    """How far a file of JSON was read, and which rank reported last."""
 
     end: int = 0
-    teller: inspector.Teller | None = None
+    reporter: inspector.Reporter | None = None
 
 
 class InspectorCollector(Collector):
-    """Reads the files of a directory; what is not in memory is not touched."""
+    """Reads the files of a directory; files outside of memory are not touched."""
 
     def __init__(self, directory: Path, ranks: RankDirectory) -> None:
         self._directory, self._ranks = directory, ranks
         self._arrivals = inspector.Arrivals()
         self._read: dict[tuple[int, int], _Read] = {}
-        """Of each file of JSON, by device and inode."""
+        """How far each file of JSON was read, by device and inode."""
         self._unreadable = 0
 
     def collect(self) -> Samples:
@@ -153,7 +155,7 @@ class InspectorCollector(Collector):
         return out
 
     def _new_lines(self, fd: int, seen: dict[tuple[int, int], _Read]) -> inspector.Report:
-        """What whole lines since the last look hold, the latest of them."""
+        """The report of the whole lines since the last look; of many, the latest."""
         status = os.fstat(fd)
         before = self._read.get(_place(status), _Read())
         if status.st_size < before.end:
@@ -164,24 +166,25 @@ class InspectorCollector(Collector):
         if start > before.end:
             report = inspector.read_lines(raw[raw.find(b"\n") + 1 : end])
         else:
-            report = inspector.read_lines(raw[:end], before.teller)
-        seen[_place(status)] = _Read(start + end, report.teller)
+            report = inspector.read_lines(raw[:end], before.reporter)
+        seen[_place(status)] = _Read(start + end, report.reporter)
         return report
 
     def _keep_place(self, status: os.stat_result, seen: dict[tuple[int, int], _Read]) -> None:
-        """Go on from there in the next look."""
+        """Keep the place, so that the next look continues there."""
         if (place := _place(status)) in self._read:
             seen[place] = self._read[place]
 
     def _files(self) -> Iterator[tuple[str, int]]:
-        """Name and descriptor of each.  Raises `SourceError` where it may not be read."""
+        """Name and descriptor of each file.  Raises `SourceError` if the directory may not be
+        read."""
         try:
             directory = pin(self._directory, os.O_DIRECTORY)
         except FileNotFoundError as error:
             raise NoData(f"{self._directory} does not exist") from error
         except OSError as error:
             raise SourceError(f"{self._directory}: {error.strerror}") from error
-        try:
+        with closing(directory):
             if mount_id(directory) not in memory_mounts():
                 raise SourceError(f"{self._directory} is not in memory")
             with os.scandir(f"/proc/self/fd/{directory}") as entries:
@@ -191,12 +194,8 @@ class InspectorCollector(Collector):
                 if isinstance(fd, str):
                     self._unreadable += fd == "unreadable"
                     continue
-                try:
+                with closing(fd):
                     yield name, fd
-                finally:
-                    os.close(fd)
-        finally:
-            os.close(directory)
 
 
 def _place(status: os.stat_result) -> tuple[int, int]:
@@ -204,7 +203,7 @@ def _place(status: os.stat_result) -> tuple[int, int]:
 
 
 def _own_pid(rank: Rank) -> int:
-    """As the process itself sees it, in its PID namespace: the name of its record has it."""
+    """The pid of a rank in its own PID namespace, from the name of its record."""
     name = Path(rank.record.name).name if rank.record else ""
     first = name.partition("-")[0]
     return int(first) if first.isdecimal() else rank.pid

@@ -1,6 +1,6 @@
 """Finds the files of our profiler plugin for NCCL beside the stage records, and their writers.
 
-They are looked at when a job is suspected; nothing stays open between two looks.
+They are read when a job is suspected; no file stays open between two looks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
+from stagewatch.core.descriptors import closing
 from stagewatch.host.mounts import pin
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.nccl.layout import PLUGIN, SIZE, Communicator, CorruptFile, parse
@@ -23,7 +24,7 @@ MAX_ENTRIES = 8192
 """Most directory entries looked at in one pass."""
 MAX_FILES = 512
 MAX_COMMUNICATORS = 8
-"""Told of one rank: those with something open first."""
+"""The most communicators of one rank that are reported; those with an open operation come first."""
 
 ByProcess = Mapping[int, tuple[Communicator, ...]]
 """Communicators by pid."""
@@ -45,9 +46,9 @@ class NcclFiles:
         self._proc = proc
 
     def read(self, pids: Collection[int]) -> dict[int, tuple[Communicator, ...]]:
-        """The communicators of these processes, as far as they have the plugin.
+        """The communicators of these processes, as far as they run the plugin.
 
-        Of each the first file counts: the plugin makes one, and who makes more costs no more.
+        The plugin makes one file, so only the first file of a process is read.
         """
         found: dict[int, tuple[Communicator, ...]] = {}
         for _, _, fd in self._opened() if pids else ():
@@ -60,7 +61,7 @@ class NcclFiles:
         return found
 
     def tidy(self) -> None:
-        """Remove what killed processes left long ago, where that may be removed."""
+        """Remove old files of killed processes, as far as we may."""
         for directory, name, fd in self._opened():
             with contextlib.suppress(OSError):
                 old = time.time() - os.fstat(fd).st_ctime > GRACE_SECONDS
@@ -68,9 +69,12 @@ class NcclFiles:
                     os.unlink(name, dir_fd=directory)
 
     def _opened(self) -> Iterator[tuple[int, str, int]]:
-        """Directory, name and descriptor of each file that may be one of the plugin's."""
+        """Directory, name and descriptor of each file that may be the plugin's."""
         left = MAX_FILES
-        with contextlib.suppress(OSError), _open_directory(self._directory) as directory:
+        with (
+            contextlib.suppress(OSError),
+            closing(pin(self._directory, os.O_DIRECTORY)) as directory,
+        ):
             for one in _inside(directory, left):
                 left -= 1
                 yield one
@@ -81,15 +85,6 @@ class NcclFiles:
                     yield one
 
 
-@contextlib.contextmanager
-def _open_directory(path: Path) -> Iterator[int]:
-    fd = pin(path, os.O_DIRECTORY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _inside(directory: int, most: int) -> Iterator[tuple[int, str, int]]:
     with os.scandir(f"/proc/self/fd/{directory}") as entries:
         names = [one.name for one in islice(entries, MAX_ENTRIES) if NCCL_NAME.fullmatch(one.name)]
@@ -97,14 +92,13 @@ def _inside(directory: int, most: int) -> Iterator[tuple[int, str, int]]:
         fd = open_inside(directory, Path(name))
         if isinstance(fd, str):
             continue
-        try:
+        with closing(fd):
             yield directory, name, fd
-        finally:
-            os.close(fd)
 
 
 def nccl_files(record_dir: Path, proc: Procfs) -> NcclFiles:
-    """Those beside the records of a directory; of private ones too, unless a site has named it."""
+    """The files beside the records of a directory; for the default directory, also those of private
+    directories."""
     ordinary = record_dir == Path(DEFAULT_DIRECTORY)
     return NcclFiles(record_dir, proc, private=readable_places if ordinary else list)
 
@@ -114,13 +108,13 @@ def _most_telling(communicators: Collection[Communicator]) -> tuple[Communicator
     return tuple(first[:MAX_COMMUNICATORS])
 
 
-def standing(before: ByProcess, now: ByProcess) -> dict[int, tuple[Communicator, ...]]:
-    """What has not moved between two looks."""
+def unmoved(before: ByProcess, now: ByProcess) -> dict[int, tuple[Communicator, ...]]:
+    """The communicators that have not moved between two looks."""
     return {
         pid: tuple(one for one in those if one in before.get(pid, ())) for pid, those in now.items()
     }
 
 
 def by_others(communicators: Iterable[Communicator]) -> tuple[Communicator, ...]:
-    """Communicators from other sources than the plugin, which were asked once."""
+    """The communicators that other libraries than the plugin show; these are asked only once."""
     return tuple(one for one in communicators if one.witness != PLUGIN)

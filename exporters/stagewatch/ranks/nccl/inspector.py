@@ -1,10 +1,9 @@
-"""Reads what NCCL Inspector writes, the profiler plugin that NCCL ships from 2.28 on.
+"""Reads the files of NCCL Inspector, the profiler plugin that NCCL ships from 2.28 on.
 
-It tells of operations that have ended, in one of two forms, as its sources of NCCL 2.28 to 2.31
-write them: text for Prometheus (from 2.29.3), with a mean of half a minute and more; or JSON, a
-line an operation, in formats 4.0 to 4.3.  The files are their users': what is unknown is skipped,
-and what lacks is counted.
-"""
+Inspector reports operations that have ended, in one of two forms (by its sources in NCCL 2.28 to
+2.31): text for Prometheus (from 2.29.3), with means over half a minute or more; or JSON, a line for
+each operation, in formats 4.0 to 4.3.  Users write the files: unknown fields are skipped, and
+missing ones are counted."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from typing import Any
 from stagewatch.core.words import printable
 
 MAX_LINES = 20_000
-"""Read of one file at a time."""
+"""The most lines of one file that a look reads."""
 MAX_NAME = 64
 _MAX_SECONDS, _MAX_BANDWIDTH = 1e5, 1e15
 
@@ -35,11 +34,11 @@ _METRICS = {
     "nccl_p2p_total": ("", 0.0),
     "nccl_p2p_dropped_total": ("", 0.0),
 }
-"""The label that names the operation, and the unit; 0: not kept."""
+"""By metric, the label that names the operation, and the unit; metrics with 0 are not kept."""
 _SAMPLE = re.compile(r"(nccl_[a-z0-9_]{1,60})\{(.{1,1000})\} (\S{1,30})")
 _LABEL = re.compile(r'([a-z0-9_]{1,20})="([^"]{0,200})"')
 _PASSED_OVER = frozenset(["dump_stats", "p2p_perf", "proxy_trace"])
-"""What lines of JSON hold that is no collective; sends and receives have no sequence."""
+"""Kinds of JSON lines that are no collectives; sends and receives have no sequence number."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,7 +46,7 @@ class Operations:
     """Operations of one kind and size in one communicator."""
 
     communicator: str
-    """Its name, or its hash where it has none; `unknown` in Prometheus' text without a name."""
+    """Its name, else its hash; `unknown` in Prometheus' text without a name."""
     op: str
     size: str
     """A range of bytes, as Inspector prints it."""
@@ -58,7 +57,7 @@ class Measured:
     """The measurements; zero for those that are missing."""
 
     bandwidth: float = 0.0
-    """Bytes a second on the bus, as nccl-tests count them."""
+    """Bytes per second on the bus, as nccl-tests counts them."""
     seconds: float = 0.0
 
 
@@ -79,9 +78,9 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
-    """Whose collectives lines of JSON are about: each line says it, or, in format 4.3, only the
-    first of a dump."""
+class Reporter:
+    """The rank whose collectives lines of JSON report.  Every line names it; in format 4.3, only
+    the first line of a dump."""
 
     pid: int
     """In the PID namespace of the rank."""
@@ -92,18 +91,18 @@ class Teller:
 
 @dataclass(slots=True)
 class Report:
-    """What a file holds."""
+    """The content of a file."""
 
     measured: dict[Operations, Measured] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
-    teller: Teller | None = None
-    """Of the last line."""
+    reporter: Reporter | None = None
+    """The reporter of the last line."""
     lacks: Counter[str] = field(default_factory=Counter)
-    """Fields that samples or lines did not have, or not as they should be."""
+    """Number of samples or lines in which a field was missing or wrong, by field."""
 
 
 def read_text(text: str) -> Report:
-    """Out of Prometheus' text."""
+    """The report in Prometheus' text."""
     report = Report()
     for line in text.splitlines()[:MAX_LINES]:
         found = _SAMPLE.fullmatch(line.strip())
@@ -130,17 +129,17 @@ def read_text(text: str) -> Report:
     return report
 
 
-def read_lines(raw: bytes, teller: Teller | None = None) -> Report:
-    """Out of whole lines of JSON; `teller` is that of the lines before them."""
-    report = Report(teller=teller)
+def read_lines(raw: bytes, reporter: Reporter | None = None) -> Report:
+    """The report in whole lines of JSON; `reporter`: that of the lines before."""
+    report = Report(reporter=reporter)
     for line in raw.splitlines()[:MAX_LINES]:
         try:
             content = json.loads(line)
             if "header" in content:
-                report.teller = None  # where it is damaged, what follows is nobody's
-                report.teller = _teller(content)
+                report.reporter = None  # after a damaged line, the reporter is unknown
+                report.reporter = _reporter(content)
             if not (_PASSED_OVER & content.keys()):
-                report.ended.append(_ended(content["coll_perf"], report.teller))
+                report.ended.append(_ended(content["coll_perf"], report.reporter))
         except KeyError as error:
             report.lacks[str(error.args[0])[:MAX_NAME]] += 1
         except (AttributeError, ValueError, TypeError, RecursionError):
@@ -148,12 +147,13 @@ def read_lines(raw: bytes, teller: Teller | None = None) -> Report:
     return report
 
 
-def _teller(content: Any) -> Teller:
-    """Raises `KeyError` with a field that lacks, `ValueError` or `TypeError` of another mistake."""
+def _reporter(content: Any) -> Reporter:
+    """The reporter of a line.  Raises `KeyError` with a missing field, `ValueError` or `TypeError`
+    for a wrong one."""
     header = content["header"]
     name = header.get("comm_name")
     named = isinstance(name, str) and name not in ("", "unknown")
-    return Teller(
+    return Reporter(
         _whole(content["metadata"]["pid"]),
         _name(name if named else _text(header["id"])),
         _whole(header["rank"]),
@@ -161,12 +161,12 @@ def _teller(content: Any) -> Teller:
     )
 
 
-def _ended(done: Any, teller: Teller | None) -> Ended:
-    """Raises as `_teller` does."""
-    if teller is None:
+def _ended(done: Any, reporter: Reporter | None) -> Ended:
+    """The collective of a line.  Raises as `_reporter` does."""
+    if reporter is None:
         raise KeyError("header")
     return Ended(
-        *(teller.pid, teller.communicator, teller.member, teller.members),
+        *(reporter.pid, reporter.communicator, reporter.member, reporter.members),
         _name(_text(done["coll"])),
         _whole(done["coll_sn"]),
         _whole(done["coll_msg_size_bytes"]),
@@ -207,36 +207,36 @@ def _number(text: str, most: float) -> float | None:
 
 @dataclass(slots=True)
 class Lateness:
-    """How often a rank came last to a collective, of those that were compared, and by how much."""
+    """How often a rank came last to a compared collective, and by how much."""
 
     compared: int = 0
     last: int = 0
     seconds: float = 0.0
-    """In all: what the median of the others was in those longer."""
+    """Sum over these collectives: how much longer the median of the others was in them."""
 
 
 Key = tuple[str, str, int]
-"""Communicator, operation and its number, which counts the collectives of that operation."""
+"""Communicator, operation, and the sequence number among collectives of that operation."""
 
 
 class Arrivals:
-    """Who came last to each collective, among the ranks that are seen.
+    """Finds the rank that came last to each collective, among the reporting ranks.
 
-    Nobody waits less in a collective than who comes last to it: its time there is the shortest.
+    The rank that comes last waits least, so its time in the collective is the shortest.
     """
 
     MAX_OPEN = 4096
     MARGIN = 0.2
-    """Of the median: a shortest time that is closer says nothing."""
+    """The shortest time only counts if it is below the median by this share of it."""
 
     def __init__(self) -> None:
         self._times: dict[Key, dict[int, float]] = {}
         self._members: dict[str, set[int]] = {}
         self.ranks: dict[tuple[int, str], Lateness] = {}
-        """By pid and communicator."""
+        """Counts by pid and communicator."""
 
     def add(self, one: Ended) -> None:
-        """Take in one collective of one rank."""
+        """Add one collective of one rank."""
         key = one.communicator, one.op, one.sequence
         self._members.setdefault(one.communicator, set()).add(one.pid)
         self._times.setdefault(key, {})[one.pid] = one.seconds
@@ -244,7 +244,7 @@ class Arrivals:
             del self._times[next(iter(self._times))]
 
     def compare(self, living: set[int]) -> None:
-        """Compare the reports of all live ranks, and forget the others."""
+        """Compare the collectives that all live ranks have reported, and forget other ranks."""
         self._members = {
             name: here for name, those in self._members.items() if (here := those & living)
         }
@@ -268,7 +268,7 @@ class Arrivals:
 
 
 def means(ended: list[Ended]) -> Iterator[tuple[int, Operations, Measured]]:
-    """By process, as Prometheus' text has it."""
+    """The means of ended collectives by process, as Prometheus' text has them."""
     sums: dict[tuple[int, Operations], list[float]] = {}
     for one in ended:
         size = f"{1 << max(0, one.size.bit_length() - 1)}B"

@@ -1,7 +1,8 @@
-"""Takes apart the file that our profiler plugin for NCCL writes: `layout.h` of `stagewatch_nccl`.
+"""Parses the file of our profiler plugin for NCCL: `layout.h` of `stagewatch_nccl`.
 
-Its writer does not wait and other users write such files too: nothing in it is trusted, and what a
-single copy says may be torn.  What two copies some seconds apart say alike stands still.
+The writer does not wait, and other users write such files too: nothing in a file is trusted, and a
+single copy may be torn.  An operation that is the same in two copies, some seconds apart, stands
+still.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ SIZE = _HEADER.size + _COMMUNICATORS * _BLOCK
 
 MAX_MEMBERS = 1 << 24
 MAX_TRANSFERS = 16
-"""Told of one operation."""
+"""The most transfers of one operation."""
 KINDS = (
     *("unknown", "all_gather", "all_reduce", "broadcast", "reduce", "reduce_scatter"),
     *("send", "recv", "all_to_all", "gather", "scatter"),
 )
-"""By the number that the plugin gives them; in the words of the client's operations."""
+"""The operations by the plugin's number, in the words of the client."""
 MESSAGES = ("send", "recv")
 
 IDLE, CALLED, LAUNCHED, BEGUN = "idle", "called", "launched", "begun"
-"""How far the operation is: all that was launched has ended; the program is inside of NCCL's call;
-its kernel waits for the GPU; it runs."""
+"""How far an operation is: all launched ones have ended; the program is inside NCCL's call; the
+kernel waits for the GPU; the kernel runs."""
 STATES = (IDLE, CALLED, LAUNCHED, BEGUN)
 PLUGIN, FLIGHT_RECORDER, RAS = "plugin", "flight_recorder", "ras"
 """The source of a communicator: our profiler plugin, PyTorch's flight recorder, NCCL's RAS."""
 RECEIVE, CREDIT, NETWORK = "receive", "credit", "network"
-"""What a transfer waits for: bytes of the peer; that the peer says where they may go; that the
-network has sent what it has."""
+"""What a transfer waits for: bytes of the peer; a buffer of the peer; the network, to send the
+bytes that it has."""
 _WAITS = {(False, 10): RECEIVE, (True, 20): CREDIT, (True, 9): NETWORK}
-"""By whether the transfer sends, and its state as NCCL numbers it."""
+"""What a transfer waits for, by whether it sends, and by NCCL's number of its state."""
 
 
 class CorruptFile(Exception):
@@ -52,43 +53,43 @@ class CorruptFile(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Transfer:
-    """What the rank's proxy waits for, of the oldest transfer with a peer."""
+    """What the proxy of a rank waits for in its oldest transfer with a peer."""
 
     waits: str
     """`receive`, `credit` or `network`."""
     peer: int
-    """By its number in the communicator."""
+    """The number of the peer in the communicator."""
     network: str = ""
-    """The device, where NCCL may use but one."""
+    """The network device, if NCCL may use only one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """One communicator of a rank, and the operation that it has open, or else had last."""
+    """One communicator of a rank, with its open operation, or else its last one."""
 
     id: str
-    """Equal on all of its ranks."""
+    """Equal on all ranks of the communicator."""
     name: str
     member: int
     members: int
     op: str
-    """`unknown` where the plugin does not know it."""
+    """`unknown` if the plugin does not know it."""
     sequence: int
-    """The how manyth collective of the communicator; of a send or receive, those before it."""
+    """The number of the collective; for a send or receive, of the last collective before it."""
     size: int
-    """Of it on this rank, in bytes, or, by the flight recorder, in elements."""
+    """Size of the operation on this rank in bytes; from the flight recorder, in elements."""
     state: str
     transfers: tuple[Transfer, ...] = ()
     witness: str = PLUGIN
 
     @property
     def open(self) -> bool:
-        """Whether it has launched an operation that has not ended."""
+        """Whether the rank has launched an operation that has not ended."""
         return self.state in (LAUNCHED, BEGUN)
 
     @property
     def collective(self) -> bool:
-        """Whether that is one which all members must come to."""
+        """Whether the operation is one that all members must enter."""
         return self.op not in (*MESSAGES, "unknown")
 
 
@@ -109,7 +110,7 @@ def _text(padded: bytes) -> str:
 
 
 def _communicator(raw: bytes, at: int, network: str) -> Communicator | None:
-    """None of a place without one, or whose latest operations the ring does not hold."""
+    """A communicator; None if the place has none, or if the ring lacks its latest operations."""
     identity, member, members, _, exists, inside, name = _ABOUT.unpack_from(raw, at)
     if not exists:
         return None
@@ -117,7 +118,9 @@ def _communicator(raw: bytes, at: int, network: str) -> Communicator | None:
         raise CorruptFile(f"rank {member} of {members}")
     known = dict(_operations(raw[at + _OPERATIONS_AT : at + _BLOCK]))
     if not known:
-        return _told(identity, name, member, members, (0, 0, 0), CALLED if inside else IDLE)
+        return _communicator_with(
+            identity, name, member, members, (0, 0, 0), CALLED if inside else IDLE
+        )
     launched = max(known)
     begun, running = 0, []
     for began, done in _CHANNEL.iter_unpack(raw[at + _ABOUT.size : at + _SERVICES_AT]):
@@ -134,10 +137,10 @@ def _communicator(raw: bytes, at: int, network: str) -> Communicator | None:
         return None
     services = raw[at + _SERVICES_AT : at + _OPERATIONS_AT]
     waits = _transfers(services, open_, members, network) if state == BEGUN else ()
-    return _told(identity, name, member, members, known[open_], state, tuple(waits))
+    return _communicator_with(identity, name, member, members, known[open_], state, tuple(waits))
 
 
-def _told(
+def _communicator_with(
     identity: int,
     name: bytes,
     member: int,
@@ -156,8 +159,7 @@ def _told(
 
 
 def _operations(ring: bytes) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Kind, sequence and bytes of the latest operations, by the how manyth each is; without one
-    whose two words are not of one operation."""
+    """The latest operations: number, and kind, sequence and bytes; torn ones are left out."""
     for place, (number, what) in enumerate(_OPERATION.iter_unpack(ring)):
         ordinal, kind = number >> 32, what >> 40 & 0xF
         lap = ordinal // _OPERATIONS & 0xF
@@ -169,7 +171,7 @@ def _operations(ring: bytes) -> Iterator[tuple[int, tuple[int, int, int]]]:
 
 
 def _transfers(services: bytes, of: int, members: int, network: str) -> Iterator[Transfer]:
-    """What the oldest transfer of each service of an operation waits for."""
+    """The oldest transfer of each service of an operation, with what it waits for."""
     for word, progress, states in _SERVICE.iter_unpack(services):
         peer, sends = word >> 8 & 0xFF_FFFF, bool(word & 1)
         done, steps = progress >> 32, progress & 0xFFFF_FFFF

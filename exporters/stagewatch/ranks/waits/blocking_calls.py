@@ -1,10 +1,9 @@
-"""What kind of wait a Python stack shows: the blocking call of a known library that the user's code
-is in.
+"""The blocking call of a known library that a Python stack is in, and what it waits for.
 
-A row names a function of a library by the file that it is in.  Of several calls on the way down
-the first one below the user's own code says most: a data loader, not the queue that it reads.
-What is written in C has no frame: `time.sleep`, `Lock.acquire`, `socket.recv`, `Tensor.item`,
-`Work.wait`, the stores of torch.distributed, `Socket.recv` of pyzmq; the kernel tells of these.
+A row names a function of a library by its file.  Of several calls in a stack, the first one below
+the user's own code says most: a data loader, not the queue that it reads.  Functions in C have no
+frame: `time.sleep`, `Lock.acquire`, `socket.recv`, `Tensor.item`, `Work.wait`, the stores of
+torch.distributed, `Socket.recv` of pyzmq.  For these, the kernel shows the wait.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from stagewatch.ranks.stacks import MAX_FRAME, Frame, Stack, Take, users_own
 
 
 class Whom(str, Enum):
-    """For whom a call waits."""
+    """What a call waits for."""
 
     PEERS = "peers"
     """Other members of a process group."""
     PROCESS = "process"
-    """Another process, or whatever is behind it: a worker, a server, an actor."""
+    """Another process: a worker, a server, an actor."""
     CHILD = "child"
-    """A process that it has started."""
+    """A process that this one has started."""
     OWN = "own"
     """Another thread of the same process."""
     DEVICE = "device"
-    """The GPU, and whatever the work that was given to it waits for."""
+    """The GPU, and whatever its work waits for."""
     STORAGE = "storage"
     ANYBODY = "anybody"
     """The next request, or the next event of a loop."""
@@ -44,7 +43,7 @@ class BlockingCall:
     """`all_reduce of torch.distributed`, `ray.get`, `queue.get`."""
     whom: Whom
     frame: Frame
-    """Of the call."""
+    """The frame of the call."""
 
 
 _ROWS = r"""
@@ -140,8 +139,9 @@ _TABLE = _rows()
 
 
 def blocking_call(frames: Iterable[Frame]) -> BlockingCall | None:
-    """The call that the user's own code is in, given the frames of a thread, the innermost first;
-    `None` where that is in no known one."""
+    """The known blocking call that the user's own code is in; `None` if there is none.
+
+    `frames`: those of a thread, the innermost first."""
     frames = tuple(frames)
     own = users_own(frames)
     below = frames[: frames.index(own)] if own in frames else frames
@@ -151,7 +151,7 @@ def blocking_call(frames: Iterable[Frame]) -> BlockingCall | None:
 
 
 def with_call(found: Stack, looks: Iterable[Take]) -> Stack:
-    """The common stack of some looks, with the call that each saw the rank in."""
+    """The common stack of some looks, with the blocking call if all looks saw the same."""
     calls = {blocking_call(look.threads[0][1]) for look in looks if look.threads}
     told = {(call.what, call.whom.value) if call else ("", "") for call in calls}
     if len(told) != 1:
@@ -173,5 +173,5 @@ def _matches(row: _Row, frame: Frame) -> bool:
 
 
 def _name(frame: Frame) -> str:
-    """Without its class, which py-spy tells from Python 3.11 on."""
+    """The name of a function without its class, which py-spy adds from Python 3.11 on."""
     return frame.function.rpartition(".")[2]

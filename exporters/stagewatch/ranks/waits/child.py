@@ -1,9 +1,9 @@
 """The child that looks at what processes wait for; `look` is its other end.
 
-It looks twice, some seconds apart, and tells what lasted.  First it follows the waits of the
-processes asked for, and of whatever they wait for, three steps at most; the second look is at the
-same threads.  It has the lowest priority and little CPU time, memory and time: what it does not get
-to is told as such.  What processes show may be made up to harm whoever looks.
+It looks twice, some seconds apart, and reports the waits that lasted.  The first look follows the
+waits of the requested processes, and of the processes that they wait for, three steps at most; the
+second look is at the same threads.  The child has the lowest priority and little CPU time, memory
+and time; it reports what it did not look at.  Processes may forge anything that they show.
 
 It speaks lines of JSON, uses the standard library only, and ends when its input does.
 """
@@ -43,27 +43,27 @@ from stagewatch.ranks.waits.threads import Thread, Threads, look
 T = TypeVar("T")
 
 ANSWER_SECONDS = 20.0
-"""For everything, the time between the looks included."""
+"""Time for the whole answer, including the time between the looks."""
 CPU_SECONDS = 5.0
 """CPU time of one answer."""
 PROCESS_CPU_SECONDS = 0.5
-"""And of it, for what one process waits for."""
+"""CPU time of one answer for a single process."""
 LIFE_CPU_SECONDS = 120
 """CPU time of all answers."""
 MEMORY_BYTES = 384 << 20
 MAX_STEPS = 3
-"""From the processes asked for to the last that is followed."""
+"""The most steps from a requested process to another one."""
 MAX_PROCESSES = 256
 MAX_ALL_THREADS = 8192
 MAX_CONNECTIONS = 256
-"""Asked for."""
+"""The most requested connections."""
 UNHURRIED_SECONDS = 2.0
 """How long one process may take to answer."""
 SILENT = "anything of it: it does not answer, as one that is stuck in exec on a silent mount"
 BUSY = 0.05
-"""Share of a core from which a thread that comes back to the same call does not just wait."""
+"""A thread that returns to the same call only waits if it uses less than this share of a core."""
 BUSY_PROCESS = 0.3
-"""And a whole process, cores."""
+"""A process only waits if it uses less than so many cores."""
 
 
 class _Unhurried(Procfs):
@@ -82,13 +82,13 @@ class _Unhurried(Procfs):
         return answers
 
     def is_there(self, pid: int) -> bool:
-        """Whether there is a process of this number, whatever it does."""
+        """Whether there is a process of this number, in any state."""
         return (self.root / str(pid)).exists()
 
 
 @dataclass(slots=True)
 class _Subject:
-    """One process that is looked at."""
+    """A process and its waits at the first look."""
 
     stat: ProcessStat
     steps: int
@@ -100,12 +100,12 @@ class _Subject:
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """What the processes asked about wait for, as JSON has it."""
+    """What the requested processes wait for, as JSON."""
     return as_json(_Look(_Unhurried(), calls(os.uname().machine), question).take())
 
 
 class _Look:
-    """One answer, from the first look to what lasted."""
+    """The making of one answer, from the first look to the waits that lasted."""
 
     def __init__(
         self, proc: _Unhurried, table: Mapping[int, Call], question: Mapping[str, Any]
@@ -126,7 +126,7 @@ class _Look:
         self._connected: list[int] = question["connected"]
 
     def take(self) -> Waiting:
-        """What lasted over two looks."""
+        """The waits that lasted over two looks."""
         try:
             connections = self._held()
             owners = {pid for one in connections for pid in one.owners}
@@ -149,7 +149,7 @@ class _Look:
         return time.monotonic() < self._end and time.process_time() < self._cpu_end
 
     def _held(self) -> tuple[Connection, ...]:
-        """The connections that were asked for, with who holds them here."""
+        """The requested connections with their holders here."""
         found: list[Connection] = []
         for local, remote in self._connections[:MAX_CONNECTIONS]:
             if self._has_time():
@@ -163,7 +163,7 @@ class _Look:
                     yield from self._edges.tcp.of(pid)
 
     def _follow(self, first: Mapping[int, int]) -> None:
-        """Look at these, and at whom they wait for, step by step."""
+        """Look at these processes, and step by step at those that they wait for."""
         frontier: Iterable[int] = list(first)
         for steps in range(MAX_STEPS + 1):
             following: dict[int, None] = {}
@@ -191,7 +191,7 @@ class _Look:
         return False
 
     def _look_at(self, pid: int, steps: int, thread: int) -> _Subject | None:
-        """One process, and what its threads wait for; `None` if it has just ended."""
+        """A process with the waits of its threads; `None` if it has just ended."""
         task = self._proc.task_named(pid, thread) if thread else None
         threads = self._threads(pid, (task,) if task else ())
         if threads is None:
@@ -215,7 +215,7 @@ class _Look:
         return self._proc.patiently(pid, read)
 
     def _lasted(self, connections: tuple[Connection, ...], began: float) -> Waiting:
-        """The second look, and what is the same in both."""
+        """The second look, and the waits that are the same in both."""
         again = self._proc.stats(self._subjects)
         processes: dict[int, Process] = {}
         waits: list[Wait] = []
@@ -247,7 +247,7 @@ class _Look:
         )
 
     def _not_seen(self, pid: int, start: int) -> Process:
-        """A process that was asked for and does not answer, or has ended."""
+        """A requested process that does not answer, or has ended."""
         if pid in self._wanted:
             return Process(pid, start, State.UNKNOWN, "", lacking=("anything of it: no time",))
         if pid not in self._processes and self._proc.is_there(pid):
@@ -278,7 +278,7 @@ class _Look:
 
 
 def _same(subject: _Subject, now: Threads, seconds: float) -> dict[int, Wait]:
-    """The waits of a process that its threads are in at the second look as well."""
+    """By thread, the waits of a process that last at the second look."""
     before = {thread.task: thread for thread in subject.threads.threads}
     polled = {_polled(thread) for thread in now.threads}
     # Threads may take turns to wait for the events of one loop, as those of gRPC do.
@@ -306,12 +306,12 @@ def _polled(thread: Thread) -> int | None:
 
 
 def _request(wait: Wait) -> Wait:
-    """A wait of a server, for a client that has connected to it: for its next request."""
+    """The wait of a server for a connected client, as one for the next request."""
     return replace(wait, mode=Mode.ANYBODY) if wait.serves else wait
 
 
 def _folded(waits: Iterable[Wait], first: int) -> list[Wait]:
-    """One of each kind, with the number of threads that wait so; the thread that counts leads."""
+    """The waits, equal ones merged with their number of threads; the thread that counts first."""
     alike: dict[tuple[object, ...], Wait] = {}
     for wait in sorted(waits, key=lambda one: one.thread != first):
         what = (wait.kind, wait.call, wait.mode, wait.targets, wait.witness, wait.thread == first)
@@ -337,8 +337,8 @@ def _state(
     waits: Mapping[int, Wait],
     cores: float,
 ) -> State:
-    """What a process does, by the thread that counts; where that waits for itself or for anybody,
-    by the others."""
+    """The state of a process by the thread that counts; if that waits for the process itself or for
+    anybody, by the other threads."""
     if stat is None or ended:
         return State.GONE
     letters = {thread.task: thread.state for thread in (now or subject.threads).threads}
@@ -365,7 +365,7 @@ def _state(
 
 
 def _runs_on(before: Threads, now: Threads) -> bool:
-    """Whether a thread ran, or could have, at both looks."""
+    """Whether a thread was running or runnable at both looks."""
     running = {thread.task for thread in before.threads if thread.state == "R"}
     return any(thread.state == "R" and thread.task in running for thread in now.threads)
 

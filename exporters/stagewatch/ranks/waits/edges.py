@@ -1,6 +1,6 @@
-"""What one thread waits for, in whatever call it is: hands it to the source that knows.
+"""The wait of one thread, in any call: passes it to the file that knows this kind of wait.
 
-It holds the tables of one look, each read when first needed.
+`Edges` holds the tables of one look, each read when first needed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _VERBS = {
 
 
 class Edges:
-    """The other ends of waits on this node, at one moment."""
+    """Finds the other ends of waits on this node, at one moment."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Edges:
         self._namespaces.keep(())
 
     def wait(self, pid: int, thread: Thread) -> Wait | None:
-        """What a thread waits for; `None` if it does not wait, or is stopped."""
+        """The wait of a thread; `None` if it does not wait, or is stopped."""
         if thread.state in "RTtZX":
             return None
         call = thread.call
         if call is None:
             if thread.state != "D":
-                return _wait(pid, thread, OtherEnd(Kind.OTHER, "something", own=True))
+                return _wait(pid, thread, OtherEnd(Kind.OWN, "something", own=True))
             end = storage.other_end(self._proc, pid, "", "a page fault", thread.channel)
             return _wait(pid, thread, end)
         try:
@@ -145,7 +145,7 @@ class Edges:
         return watched(self.holders.information(pid, arguments[0]))
 
     def _end(self, pid: int, descriptor: int, *, reads: bool, depth: int = 0) -> OtherEnd:
-        """The other end of a descriptor among several."""
+        """The other end of one descriptor among several."""
         link = self.holders.link(pid, descriptor)
         if link != _EPOLL or depth:
             return self._of_link(pid, descriptor, link, reads=reads)
@@ -163,7 +163,7 @@ class Edges:
     def _descriptor(
         self, pid: int, descriptor: int, thread: Thread, name: str, *, reads: bool
     ) -> OtherEnd:
-        """The other end of the one descriptor that a call is about."""
+        """The other end of the only descriptor of a call."""
         link = self.holders.link(pid, descriptor)
         if link.startswith("/dev/"):
             return OtherEnd(Kind.DEVICE, f"the driver of {link}", own=True)
@@ -187,7 +187,7 @@ class Edges:
         return self._events.other_end(pid, descriptor, link)
 
     def _tcp_or_unix(self, pid: int, inode: int) -> OtherEnd | None:
-        """Of a namespace that may not be entered, TCP alone is known."""
+        """The other end of a socket; only TCP is known in a namespace that may not be entered."""
         found = self.tcp.other_end(pid, inode)
         return found if found is not None else self._unix.other_end(pid, inode)
 
@@ -220,8 +220,8 @@ class Edges:
 
     @cached_property
     def _order(self) -> list[int]:
-        """All processes: those asked for first, then their descendants, then those of the same
-        sessions, of the same users, and the others, the youngest first."""
+        """All processes: first the requested ones, then their descendants, then those of the same
+        sessions, then those of the same users, then the others; the youngest first."""
         kin = dict.fromkeys(pid for pid in self._first if pid in self._processes)
         waiting = list(kin)
         while waiting:
@@ -245,7 +245,7 @@ class Edges:
 
 
 def _wait(pid: int, thread: Thread, end: OtherEnd) -> Wait:
-    """The wait for one thing, which any of its holders may end."""
+    """The wait for one end, which any of its holders may end."""
     role = thread.call.role if thread.call else Role.OTHER
     if end.kind is Kind.SLEEP:
         witness = end.words
@@ -258,7 +258,7 @@ def _wait(pid: int, thread: Thread, end: OtherEnd) -> Wait:
     return Wait(
         pid=pid,
         thread=thread.task,
-        kind=Kind.OWN if end.own and end.kind is not Kind.DEVICE else end.kind,
+        kind=end.kind,
         call=thread.call.name if thread.call else "",
         seconds_at_least=0.0,
         mode=Mode.ANYBODY if end.listens else Mode.ALL if held_by_all else Mode.ANY,

@@ -1,4 +1,4 @@
-"""Which of the waits of a process say why it does not go on."""
+"""Selects the waits of a process that explain why it does not go on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from stagewatch.ranks.waits.model import Mode, State, Wait, Waiting
 
 
 def waits_of(waiting: Waiting, pid: int) -> tuple[Wait, ...]:
-    """The waits of a process that say why it does not go on.
+    """The waits of a process that explain why it does not go on.
 
-    They are those of the thread that counts; where that waits for the process itself, or for
-    anybody, or tries again and again, those of the other threads, idle connections last.  A server
-    that owes one of its clients an answer is not excused by its wait for the next request.
+    They are the waits of the thread that counts.  If that thread waits for the process itself or
+    for anybody, or tries again and again, they are those of the other threads; idle connections
+    count only without other waits.  If the process owes a client an answer, its wait for the next
+    request does not count.
     """
     process = waiting.processes.get(pid)
     if process is None or process.state not in (State.WAITING, State.RETRYING, State.INWARD):
@@ -29,8 +30,7 @@ def waits_of(waiting: Waiting, pid: int) -> tuple[Wait, ...]:
 
 
 def _owes(waiting: Waiting, pid: int, requests: Iterable[Wait]) -> bool:
-    """Whether one of those whose requests a process waits for has sent one, and waits for the
-    answer."""
+    """Whether a client of the process has sent a request and waits for the answer."""
     clients = {one for wait in requests for one in wait.targets}
     return any(
         _asked(wait, pid) for wait in waiting.waits if wait.pid in clients and pid in wait.targets

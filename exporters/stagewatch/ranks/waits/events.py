@@ -1,19 +1,19 @@
-"""Descriptors of no file, pipe or socket: eventfd, which processes may share, pidfd and timers."""
+"""Descriptors without a file: eventfd, which processes may share, pidfd and timers."""
 
 from __future__ import annotations
 
 from stagewatch.ranks.waits.holders import EVENTFD, Holders
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 
 MAX_EVENTFDS = 8192
-"""Looked at, of all processes."""
+"""The most eventfds of all processes that are looked at."""
 
 PIDFD = "anon_inode:[pidfd]"
 
 
 class Events:
-    """Who shares an eventfd, and whose end a pidfd shows."""
+    """Finds who shares an eventfd, and whose end a pidfd waits for."""
 
     def __init__(self, holders: Holders) -> None:
         self._holders = holders
@@ -33,7 +33,7 @@ class Events:
         return OtherEnd(Kind.OWN, f"its own {kind or 'descriptor'}", own=True)
 
     def _eventfd(self, pid: int, descriptor: int) -> OtherEnd:
-        """Its number is the same in all processes that share it, from Linux 5.2 on."""
+        """Who shares an eventfd: from Linux 5.2 on, its id is the same in all these processes."""
         if self._sharing is None:
             self._sharing = {}
             for holder, held in self._holders.of(EVENTFD)[:MAX_EVENTFDS]:
@@ -42,7 +42,9 @@ class Events:
         number = self._value(pid, descriptor, "eventfd-id:")
         others = frozenset(self._sharing.get(number, set()) - {pid})
         if number and others:
-            return OtherEnd(Kind.OTHER, f"an eventfd that it shares with {people(others)}", others)
+            return OtherEnd(
+                Kind.OTHER, f"an eventfd that it shares with {name_pids(others)}", others
+            )
         return OtherEnd(Kind.OWN, "its own eventfd", own=True)
 
     def _value(self, pid: int, descriptor: int, name: str) -> str:

@@ -1,7 +1,8 @@
-"""Locks of files, by flock(2) and fcntl(2): who holds the one that a process waits for.
+"""Locks of files, by flock(2) and fcntl(2): who holds the lock that a process waits for.
 
-`/proc/locks` has the holder of a lock in a line, and those that wait for it below, marked `->`; see
-proc_locks(5).  A lock by flock stays with whoever has the file open, after a fork too.
+`/proc/locks` has a line for the holder of a lock, and below it lines with `->` for those that wait
+for it; see proc_locks(5).  A lock by flock belongs to all processes that have the file open after a
+fork.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Iterable
 
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 
 F_SETLKW, F_OFD_SETLKW = 7, 38
 MAX_OPENERS = 256
 
 
 def other_end(locks: bytes, holders: Holders, pid: int, link: str) -> OtherEnd:
-    """Who holds the lock that a process waits for, given `/proc/locks`."""
+    """Who holds the lock that a process waits for; `locks`: the content of `/proc/locks`."""
     words = f"a lock of {link or 'a file'}"
     holding = _holding(locks, pid)
     opened = holders.of(link)[:MAX_OPENERS] if link else []
@@ -28,13 +29,14 @@ def other_end(locks: bytes, holders: Holders, pid: int, link: str) -> OtherEnd:
     others = frozenset(found - {pid})
     if others:
         verb = "holds" if len(others) == 1 else "hold"
-        return OtherEnd(Kind.LOCK, f"{words} that {people(others)} {verb}", others)
+        return OtherEnd(Kind.LOCK, f"{words} that {name_pids(others)} {verb}", others)
     return OtherEnd(Kind.LOCK, f"{words}, whose holder is not on this node or cannot be seen")
 
 
 def _holding(locks: bytes, pid: int) -> int:
-    """The holder of the lock that a process waits for; -1 or 0 if no visible process holds it. A
-    wait for the lock of an open file (F_OFD_SETLKW) does not show whose it is."""
+    """The holder of the lock that a process waits for; -1 or 0 if no visible process holds it.
+
+    A lock of an open file (F_OFD_SETLKW) has no process."""
     holder = 0
     for words in _lines(locks):
         if words[1] == "->":

@@ -1,7 +1,7 @@
 """Futexes: locks, semaphores and conditions in memory that several processes share; see futex(2).
 
-Who holds a semaphore is written nowhere, so a wait for one is for any other process that has mapped
-the same memory.  A private futex is between the threads of one process.
+The holder of a semaphore is recorded nowhere, so a wait for one is for any other process that has
+mapped the same memory.  A private futex is between the threads of one process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 from stagewatch.ranks.waits.threads import read
 
 MAX_MAP_BYTES = 4 << 20
@@ -23,7 +23,7 @@ PRIVATE = 0x80
 
 
 class Mapping(NamedTuple):
-    """What lies at an address."""
+    """The mapping at an address."""
 
     device: bytes
     inode: bytes
@@ -32,7 +32,7 @@ class Mapping(NamedTuple):
 
 
 class Futexes:
-    """Finds who shares the memory that a futex lies in; `candidates` may be asked for theirs."""
+    """Finds who shares the memory of a futex, among the `candidates` whose mappings may be read."""
 
     def __init__(self, proc: Procfs, candidates: Callable[[int], Iterable[int]]) -> None:
         self._proc = proc
@@ -41,10 +41,10 @@ class Futexes:
         self._read = 0
 
     def other_end(self, pid: int, address: int, operation: int, value: int) -> OtherEnd:
-        """Who may wake a thread of a process.
+        """The processes that may wake a thread of a process.
 
-        The C library joins a thread by a futex that is not private, with the number of the thread
-        as its value; see `__pthread_clockjoin_ex` in glibc's nptl/pthread_join_common.c.
+        To join a thread, the C library uses a futex that is not private, whose value is the number
+        of the thread; see `__pthread_clockjoin_ex` in glibc's nptl/pthread_join_common.c.
         """
         if operation & PRIVATE:
             return OtherEnd(Kind.OWN, "a lock or an event of its own threads", own=True)
@@ -64,7 +64,7 @@ class Futexes:
             if other != pid and needle in (self._of(other) or b"")
         )
         if others:
-            words = f"a lock or semaphore in memory that it shares with {people(others)}"
+            words = f"a lock or semaphore in memory that it shares with {name_pids(others)}"
             return OtherEnd(Kind.FUTEX, words, others)
         return OtherEnd(Kind.OWN, "a lock in shared memory that nobody else has mapped", own=True)
 

@@ -1,7 +1,7 @@
 """Which processes of this node have which pipe, socket or file open, and how.
 
-Everything that may be read is read once, when somebody asks first; those that matter most come
-first, since there is a limit.  A link of `/proc/PID/fd` is read without a word to its file system.
+Everything that may be read is read once, at the first question; the likeliest processes come first,
+since there is a limit.  To read a link of `/proc/PID/fd`, the kernel does not ask its file system.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.waits.threads import read
 
 MAX_DESCRIPTORS = 16_384
-"""Descriptors looked at of one process."""
+"""The most descriptors of one process that are looked at."""
 MAX_ALL_DESCRIPTORS = 262_144
-"""And of all."""
+"""The most descriptors of all processes that are looked at."""
 MAX_MODES = 1024
-"""Descriptors of one pipe whose mode is looked up."""
+"""The most descriptors of one pipe whose mode is looked up."""
 SEARCH_SECONDS = 2.0
 """How long one process may take."""
 MAX_LINK = 512
@@ -28,11 +28,12 @@ MAX_LINK = 512
 EVENTFD = "anon_inode:[eventfd]"
 
 Held = tuple[int, int]
-"""A process, and its descriptor or how it has that open."""
+"""A process, and its descriptor or the mode of that."""
 
 
 class Holders:
-    """The holders of what can be waited for; `order` names all processes, the likeliest first."""
+    """Finds the holders of pipes, sockets and files; `order` returns all processes, the likeliest
+    first."""
 
     def __init__(
         self, proc: Procfs, order: Callable[[], Iterable[int]], has_time: Callable[[], bool]
@@ -47,17 +48,17 @@ class Holders:
         self._left_out = 0
 
     def of(self, link: str) -> list[Held]:
-        """Who holds the file that `link` names."""
+        """The processes that hold what `link` names, with their descriptors."""
         if self._held is None:
             self._held = self._search()
         return self._held.get(link, [])
 
     def pids_of(self, link: str) -> set[int]:
-        """The processes of these."""
+        """The processes that hold what `link` names."""
         return {pid for pid, _ in self.of(link)}
 
     def modes(self, link: str) -> frozenset[Held]:
-        """Who holds a pipe, and for what: `os.O_RDONLY`, `O_WRONLY` or `O_RDWR`."""
+        """The processes that hold a pipe, with the mode: `os.O_RDONLY`, `O_WRONLY` or `O_RDWR`."""
         if link not in self._modes:
             self._modes[link] = frozenset(
                 (pid, int(words[1], 8) & os.O_ACCMODE)
@@ -68,19 +69,19 @@ class Holders:
         return self._modes[link]
 
     def link(self, pid: int, descriptor: int) -> str:
-        """What a descriptor leads to; empty where that may not be known."""
+        """The link of a descriptor, as `pipe:[4711]`; empty if it may not be read."""
         path = f"{self._proc.root}/{pid}/fd/{descriptor}"
         found = self._proc.patiently(pid, lambda: os.readlink(path))  # noqa: PTH115
         return (found or "")[:MAX_LINK]
 
     def information(self, pid: int, descriptor: int) -> list[list[str]]:
-        """The lines of a descriptor's `fdinfo`, in words; empty where it may not be read."""
+        """The lines of a descriptor's `fdinfo`, as words; empty if it may not be read."""
         path = f"{self._proc.root}/{pid}/fdinfo/{descriptor}"
         raw = self._proc.patiently(pid, lambda: read(path, 1 << 18)) or b""
         return [line.split() for line in raw.decode("ascii", "replace").splitlines()]
 
     def lacking(self, pid: int) -> str:
-        """What of a process's own descriptors could not be seen, and why."""
+        """Which of a process's own descriptors could not be seen, and why."""
         return self._cut.get(pid, "")
 
     def left_out(self) -> list[str]:
@@ -121,7 +122,7 @@ class Holders:
                 link = os.readlink(f"{directory}/{name}")  # noqa: PTH115
             except OSError:  # closed meanwhile
                 continue
-            if link[0] != "a" or link == EVENTFD:  # no anonymous inode that nobody shares
+            if link[0] != "a" or link == EVENTFD:  # other anonymous inodes are not shared
                 links.append((int(name), link[:MAX_LINK]))
         if len(names) > MAX_DESCRIPTORS:
             self._cut[pid] = f"its descriptors beyond the first {MAX_DESCRIPTORS:,}"

@@ -1,4 +1,4 @@
-"""Asks what processes of this node wait for, of a child that it starts when asked."""
+"""Asks a child process what processes of this node wait for."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from stagewatch.ranks.waits.child import ANSWER_SECONDS
 from stagewatch.ranks.waits.model import Process, State, Waiting, from_json
 
 APART_SECONDS = 2.0
-"""Between the two looks."""
+"""Time between the two looks."""
 MAX_PIDS = 256
 
 READER = Child("stagewatch.ranks.waits.child", may=(NETLINK,))
 
 
 class Waits:
-    """Looks at what processes wait for: `ask`, then `answer`; `rest` dismisses its child.
+    """Finds out what processes wait for: call `ask`, then `answer`; `rest` ends the child.
 
     Only for a job that is suspected: it costs some tenths of a second of CPU time.
     """
@@ -43,15 +43,15 @@ class Waits:
         connections: Iterable[tuple[str, str]] = (),
         connected: Iterable[int] = (),
     ) -> None:
-        """Begin to look at what these processes wait for, and whom they wait for do in turn.
+        """Begin to look at what these processes wait for, and what their targets wait for in turn.
 
-        `starts` keeps it from looking at another process of the same number, in ticks since the
-        boot; `threads` names the thread of a process that counts, as the process itself calls it,
-        where that is not the main one.  `connections` are TCP connections that processes of other
-        nodes wait for, each by its end here and the other one (`Connection.remote` and `.local` of
-        what the other node has answered): who holds them is looked at as well.  Of the processes
-        `connected`, which are among `pids`, and of those that they wait for, the connections to
-        other nodes are told.
+        `starts`: when the processes began, in ticks since the boot, so that no other process of
+        the same number is looked at.  `threads`: the thread of a process that counts, by the
+        process's own number, if it is not the main one.  `connections`: TCP connections for which
+        processes of other nodes wait, by the end here and the other end (`Connection.remote` and
+        `.local` in the answer of the other node); their holders are looked at too.  `connected`:
+        some of `pids`; the answer has the connections to other nodes of these processes and of the
+        processes that they wait for.
         """
         self._wanted = wanted = list(dict.fromkeys(pids))
         self._error = None
@@ -70,9 +70,9 @@ class Waits:
             self._error = error
 
     def answer(self) -> Waiting | None:
-        """What the kernel shows; None while it is looked at.  Never waits.
+        """The answer; None while the child still looks.  Never waits.
 
-        Where the child fails, nothing is known of the processes, and `left_out` says why.
+        If the child fails, the answer has no processes, and `left_out` says why.
         """
         try:
             if self._error is not None:

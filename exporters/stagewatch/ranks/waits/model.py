@@ -1,6 +1,6 @@
-"""Processes, what their threads wait for and who holds the other end; and JSON both ways.
+"""Processes, the waits of their threads, and who holds the other ends; to JSON and back.
 
-What is decoded may come from an agent of another node or from a file: every value is checked.
+JSON may come from an agent of another node or from a file, so every value is checked.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ class State(str, Enum):
     RUNNING = "running"
     """It runs, or used a good part of a core between the two looks."""
     WAITING = "waiting"
-    """It waits for another process, or for whoever may come."""
+    """It waits for another process, or for anybody's request."""
     INWARD = "inward"
     """It waits for itself alone: for a lock, a pipe or an event between its own threads."""
     SLEEPING = "sleeping"
-    """It sleeps in its own code, for one time that lasts longer than both looks."""
+    """It is in one sleep of its own code that lasts longer than the two looks."""
     RETRYING = "retrying"
-    """It sleeps in its own code, again and again for short times."""
+    """It sleeps again and again in its own code, for short times."""
     STORAGE = "storage"
     """It is in a call to a file system."""
     STOPPED = "stopped"
     """A signal has stopped it, or a debugger holds it."""
     ZOMBIE = "zombie"
-    """It has ended, and its parent has not fetched its status."""
+    """It has ended, and its parent has not reaped it."""
     GONE = "gone"
     """It ended before both looks were done."""
     UNKNOWN = "unknown"
-    """It may not be seen, or did something else at each look."""
+    """It may not be seen, or did different things at the two looks."""
 
 
 class Mode(str, Enum):
-    """Which of its targets end a wait."""
+    """Which of its targets must act to end a wait."""
 
     ALL = "all"
     ANY = "any"
@@ -59,7 +59,7 @@ class Kind(str, Enum):
     FUTEX = "futex"
     """A lock, a semaphore or a condition in memory that processes share."""
     OWN = "own"
-    """Something that only the process itself holds: a lock of its threads, its own pipe."""
+    """A lock or an event of its own threads."""
     CHILD = "child"
     """The end of a child."""
     LOCK = "lock"
@@ -85,59 +85,58 @@ class Connection:
     owners: tuple[int, ...] = ()
     """The processes of this node that hold the local end."""
     accepted: bool = False
-    """Whether the remote end has opened it."""
+    """Whether the remote end has opened the connection."""
     owed: bool = False
     """Whether the last data went to the remote end, so that it owes an answer."""
     unread: int = 0
-    """Bytes that have come in and that nobody has read."""
+    """Number of received bytes that were not read yet."""
     unsent: int = 0
-    """Bytes written that the remote end has not taken."""
+    """Number of written bytes that the remote end has not taken yet."""
     sent_seconds: float | None = None
-    """Seconds since data was last sent; `None` where that is not known, or never was."""
+    """Seconds since data was last sent; `None` if unknown or never."""
 
     @property
     def leaves(self) -> bool:
-        """Whether its other end is not on this node, as far as can be seen."""
+        """Whether the remote end is not on this node, as far as can be seen."""
         return not self.holders and not self.remote.startswith(("127.", "[::1]"))
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What one thread waits for, or several alike of one process."""
+    """The wait of one thread, or of several threads of one process that wait alike."""
 
     pid: int
     thread: int
     kind: Kind
     call: str
-    """The system call; the kernel's function where the call may not be read."""
+    """The system call; the kernel's function if the call may not be read."""
     seconds_at_least: float
-    """How long it has been in one call of that kind at least; 0 if it came back to it in
-    between."""
+    """How long the thread has at least been in this call; 0 if it left and entered it again."""
     mode: Mode = Mode.ALL
     targets: tuple[int, ...] = ()
-    """Processes of this node."""
+    """The awaited processes of this node."""
     witness: str = ""
-    """In words, to be read after the name of the process."""
+    """The wait in words that follow the name of the process."""
     connections: tuple[Connection, ...] = ()
     serves: bool = False
-    """Whether those who hold the other end have connected to it, as clients do to a server."""
+    """Whether the targets have connected to the process, as clients do to a server."""
     unseen: bool = False
-    """Whether nothing can be seen of the one that it waits for."""
+    """Whether the awaited process cannot be seen."""
     writes: bool = False
-    """Whether it has something to send, and waits for nothing that comes in."""
+    """Whether the thread waits to send data, and not for incoming data."""
     alike: int = 1
-    """Threads of the process that wait so."""
+    """Number of threads of the process that wait like this."""
 
     @property
     def remotes(self) -> tuple[Connection, ...]:
-        """The connections whose other end is not on this node."""
+        """The connections whose remote end is not on this node."""
         return tuple(one for one in self.connections if one.leaves)
 
     @property
     def idle(self) -> bool:
-        """Whether it may be for nothing: it looks at connections on which nobody owes anything.
+        """Whether the wait may be for nothing: nobody owes anything on its connections.
 
-        They may be kept for later, or their other end has yet to send what it was not asked for.
+        They may be kept for later, or their remote end may send data without being asked.
         """
         looks = self.call.startswith(("epoll", "poll", "ppoll", "select", "pselect"))
         owed = any(one.owed or one.unsent for one in self.connections)
@@ -145,47 +144,47 @@ class Wait:
 
     @property
     def outward(self) -> bool:
-        """Whether it is for somebody else in particular."""
+        """Whether the wait is for particular other processes."""
         return self.mode is not Mode.ANYBODY and bool(self.targets or self.remotes)
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that waits, or that somebody waits for."""
+    """A process that waits or is awaited."""
 
     pid: int
     start: int
-    """In ticks since the boot."""
+    """When it began, in ticks since the boot."""
     state: State
     command: str
-    """Its name as the kernel has it."""
+    """Its name in the kernel."""
     arguments: str = ""
-    """Its command line: short, and without what may be a secret."""
+    """Its command line, shortened and without possible secrets."""
     container: str = ""
     job: str = ""
     uid: int | None = None
     parent: int = 0
     threads: int = 0
     thread: int = 0
-    """The one whose wait counts: the main one, unless another was asked for."""
+    """The thread whose wait counts: the main one, unless another was requested."""
     cores: float = 0.0
-    """CPU time between the looks, as a number of cores."""
+    """Mean number of used cores between the looks."""
     steps: int = 0
-    """How many waits lead to it from the processes that were asked for."""
+    """Number of waits that lead to it from a requested process."""
     lacking: tuple[str, ...] = ()
-    """What could not be seen, and why."""
+    """What could not be seen of it, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What lasted over two looks at some processes and at those that they wait for."""
+    """The waits that lasted over two looks, of the requested processes and of their targets."""
 
     processes: Mapping[int, Process]
     waits: tuple[Wait, ...] = ()
     connections: tuple[Connection, ...] = ()
-    """Those that were asked for and are held here."""
+    """The requested connections that are held here."""
     seconds: float = 0.0
-    """Between the two looks."""
+    """Time between the two looks."""
     left_out: tuple[str, ...] = ()
     """What was not looked at, and why."""
 
@@ -198,7 +197,7 @@ class Waiting:
 
 
 def as_json(waiting: Waiting) -> dict[str, Any]:
-    """What `from_json` reads."""
+    """The answer as JSON, for `from_json`."""
     return {
         "processes": [asdict(process) for process in waiting.processes.values()],
         "waits": [asdict(wait) for wait in waiting.waits],
@@ -209,7 +208,7 @@ def as_json(waiting: Waiting) -> dict[str, Any]:
 
 
 def from_json(told: Any) -> Waiting:
-    """The same again.  Raises one of `stagewatch.core.state_file.BROKEN` for anything else."""
+    """The answer from the JSON of `as_json`.  Raises one of `core.state_file.BROKEN`."""
     processes: tuple[Process, ...] = decode(tuple[Process, ...], told["processes"])
     return Waiting(
         {process.pid: process for process in processes},

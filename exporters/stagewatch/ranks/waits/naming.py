@@ -1,7 +1,7 @@
-"""What a process is called: its command line in short, its container and its job.
+"""The name of a process: its short command line, its container and its job.
 
-All of it is written by whoever started the process, and is shown to others: what looks like a
-secret is left out.
+The user who started the process chose all of this, and others can see it: what looks like a secret
+is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_LENGTH = 120
 MAX_JOB = 64
 MAX_CALLED = 80
 ENDED = ", which has ended"
-"""Follows the name of a process that is not there any more."""
+"""Follows the name of a process that has ended."""
 
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 _SECRET = re.compile(r"key|token|secret|passw|auth|credential|cookie|bearer", re.IGNORECASE)
@@ -32,7 +32,7 @@ _HIDDEN = "..."
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What is said about a process beside its pid and its command."""
+    """The name of a process, beyond its pid and its command."""
 
     arguments: str = ""
     container: str = ""
@@ -62,7 +62,7 @@ def name_of(proc: Procfs, pid: int, session: int) -> Name:
 
 
 def called(command: str, pid: int, job: str = "") -> str:
-    """`vllm serve (pid 4711)`; of another job or container with its name."""
+    """A process in words, as `vllm serve (pid 4711)`; with its job, if there is one."""
     told = printable(command)
     if len(told) > MAX_CALLED:
         told = f"{told[: MAX_CALLED - 1]}…"
@@ -70,7 +70,7 @@ def called(command: str, pid: int, job: str = "") -> str:
 
 
 def shortened(cmdline: bytes) -> str:
-    """The first arguments of a command line, without code and without what may be a secret."""
+    """The first arguments of a command line, without code and possible secrets."""
     words = cmdline.rstrip(b"\0").decode("utf-8", "replace").split("\0")
     told: list[str] = []
     hidden = False

@@ -1,4 +1,4 @@
-"""Who holds the other end of what a thread waits for: the answer of every source of edges."""
+"""The other end of a wait: what a thread waits for, and who holds it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stagewatch.ranks.waits.model import Connection, Kind
 _NOBODY = (Kind.OWN, Kind.STORAGE, Kind.SLEEP, Kind.ACCEPT, Kind.DEVICE)
 
 MAX_NAMED = 4
-"""Processes named in words; others are counted."""
+"""The most processes that are named in words; others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,25 +21,25 @@ class OtherEnd:
     words: str
     """`a pipe that pid 4711 writes`."""
     pids: frozenset[int] = frozenset()
-    """Who holds it, without the process that waits."""
+    """The processes that hold it, without the one that waits."""
     own: bool = False
-    """Whether nobody else can: a pipe between the threads of one process."""
+    """Whether only the waiting process holds it: a pipe between its threads."""
     listens: bool = False
-    """Whether it is where new connections come in."""
+    """Whether it is a listening socket."""
     accepted: bool = False
     """Whether the other end has connected to this one, as clients do to a server."""
     weak: bool = False
-    """Whether the other end has said what it had to say: an idle connection, kept for later."""
+    """Whether the other end owes nothing: an idle connection, kept for later."""
     connection: Connection | None = None
 
     @property
     def unseen(self) -> bool:
-        """Whether somebody is at the other end, about whom nothing can be seen."""
+        """Whether the other end is held by a process that cannot be seen."""
         known = self.own or self.listens or self.pids or self.kind in _NOBODY
         return not known and not (self.connection and self.connection.leaves)
 
 
-def people(pids: Collection[int]) -> str:
+def name_pids(pids: Collection[int]) -> str:
     """`pid 4711`, `pids 1 and 2`, or `pids 1, 2, 3, 4 and 17 more`."""
     first, more = sorted(pids)[:MAX_NAMED], len(pids) - MAX_NAMED
     words = [str(pid) for pid in first]

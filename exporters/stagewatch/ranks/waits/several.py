@@ -1,9 +1,8 @@
-"""Several descriptors at once: which ones poll, select and epoll look at, and what follows.
+"""Waits for several descriptors, by poll, select and epoll: which ones, and whom the wait is for.
 
-Of another process's memory nothing is read but the array of poll(2).  What select(2) looks at is
-told by its first argument alone: the highest descriptor.  Those of an epoll instance stand in its
-`fdinfo`, see proc_pid_fdinfo(5).
-"""
+Of the memory of other processes, only the array of poll(2) is read.  For select(2), only the first
+argument is known: the highest descriptor.  The descriptors of an epoll instance are in its
+`fdinfo`, see proc_pid_fdinfo(5)."""
 
 from __future__ import annotations
 
@@ -12,16 +11,17 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stagewatch.core.descriptors import closing
 from stagewatch.ranks.waits.model import Connection, Kind, Mode
 from stagewatch.ranks.waits.other_end import OtherEnd
 
 MAX_DESCRIPTORS = 512
-"""Looked at of one call."""
+"""The most descriptors of one call."""
 MAX_WORDS = 3
-"""The most ends in words."""
+"""The most ends that the words of a wait name."""
 
 READS, WRITES = 0x1 | 0x2 | 0x40 | 0x2000, 0x4 | 0x100
-"""POLLIN, POLLPRI, POLLRDNORM, POLLRDHUP; POLLOUT, POLLWRNORM.  Those of epoll are the same."""
+"""POLLIN, POLLPRI, POLLRDNORM, POLLRDHUP; POLLOUT, POLLWRNORM.  epoll has the same numbers."""
 
 _POLLFD = struct.Struct("=ihh")
 
@@ -31,11 +31,8 @@ Watched = tuple[int, bool]
 
 def polled(root: str, pid: int, address: int, count: int) -> list[Watched]:
     """What is in the array of a poll.  Raises `OSError` where it may not be read."""
-    memory = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)) as memory:
         raw = os.pread(memory, _POLLFD.size * min(count, MAX_DESCRIPTORS), address)
-    finally:
-        os.close(memory)
     whole = raw[: len(raw) // _POLLFD.size * _POLLFD.size]
     return [
         (descriptor, bool(events & READS) or not events & WRITES)
@@ -45,7 +42,7 @@ def polled(root: str, pid: int, address: int, count: int) -> list[Watched]:
 
 
 def watched(information: Sequence[Sequence[str]]) -> list[Watched]:
-    """What an epoll instance looks at, by the lines of its `fdinfo`."""
+    """The descriptors that an epoll instance watches, by the lines of its `fdinfo`."""
     found: list[Watched] = []
     for words in information:
         if words[:1] == ["tfd:"] and len(words) > 3 and len(found) < MAX_DESCRIPTORS:
@@ -56,17 +53,17 @@ def watched(information: Sequence[Sequence[str]]) -> list[Watched]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a wait for several things comes down to."""
+    """What a wait for several descriptors comes down to."""
 
     kind: Kind
     mode: Mode
     ends: tuple[OtherEnd, ...]
-    """Those that count."""
+    """The ends that count."""
     words: str
 
     @property
     def pids(self) -> set[int]:
-        """Who holds them."""
+        """The processes that hold these ends."""
         return {pid for end in self.ends for pid in end.pids}
 
     @property
@@ -76,11 +73,11 @@ class Choice:
 
 
 def choose(ends: Sequence[OtherEnd]) -> Choice:
-    """Whom a thread waits for that looks at all of these.
+    """The ends that a thread waits for, if it watches all of these.
 
-    Who owes an answer counts, else whoever may have one to give.  Where connections come in, those
-    that came in are of clients: the thread waits for the next request of anybody.
-    """
+    Ends that owe an answer count; without any, all ends that may give one.  If the thread also
+    accepts connections, the accepted ones are those of clients: it waits for anybody's next
+    request."""
     others = [end for end in ends if not end.own and not end.listens]
     listens = [end for end in ends if end.listens]
     opened = [end for end in others if not (listens and end.accepted)]

@@ -16,8 +16,8 @@ MAX_NAME = 120
 
 
 def other_end(proc: Procfs, pid: int, link: str, call: str, channel: str) -> OtherEnd:
-    """What a process asks a file system for; nobody on this node answers that, unless the mount is
-    served by one."""
+    """The wait of a process for a file system.  No process of this node is awaited, unless one
+    serves the mount."""
     if not link.startswith("/"):
         where = f" (in the kernel's {channel})" if channel else ""
         return OtherEnd(Kind.STORAGE, f"a file system, in {call}{where}")

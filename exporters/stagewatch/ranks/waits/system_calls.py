@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Role(Enum):
-    """What a call waits for, and where its arguments say so."""
+    """What a call waits for, and which of its arguments names that."""
 
     READ = "reads"
     """From the descriptor in the first argument."""
@@ -40,9 +40,9 @@ class Role(Enum):
     FCNTL = "controls"
     """The descriptor in the first argument, with the command in the second."""
     FILE = "file"
-    """Of the file of the descriptor in the first argument."""
+    """The file of the descriptor in the first argument."""
     PATH = "path"
-    """Of a file whose name stands in the process's memory, where nobody looks."""
+    """A file whose name is in the process's memory, which is not read."""
     DEVICE = "device"
     """The driver of the descriptor in the first argument."""
     OTHER = "other"
@@ -90,7 +90,9 @@ _COLUMN = {"x86_64": 0, "aarch64": 1}
 
 
 def calls(machine: str) -> dict[int, Call]:
-    """Those of a machine, by its name in uname(2); empty for one that is not known."""
+    """The system calls of a machine by number; empty for an unknown machine.
+
+    `machine`: its name in uname(2)."""
     column = _COLUMN.get(machine)
     found: dict[int, Call] = {}
     for line in _TABLE.split("\n"):

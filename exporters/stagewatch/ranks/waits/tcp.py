@@ -1,7 +1,8 @@
 """TCP connections: who holds the other end on this node, else its address; and who owes an answer.
 
-The tables come from the kernel's socket diagnostics; of a network namespace that may not be entered
-(it takes CAP_SYS_ADMIN) from `/proc/PID/net/tcp`, which knows no times; see proc_pid_net(5).
+The tables come from the kernel's socket diagnostics.  For a network namespace that may not be
+entered (that takes CAP_SYS_ADMIN), they come from `/proc/PID/net/tcp`, which has no times; see
+proc_pid_net(5).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.socket_diag import STATES, TcpSocket, TcpStatistics, dump
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Connection, Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 from stagewatch.ranks.waits.threads import read
 
 MAX_NAMESPACES = 64
-"""Network namespaces searched for the other end of a connection."""
+"""The most network namespaces that are searched for the other end of a connection."""
 MAX_TABLE_BYTES = 16 << 20
 MAX_OF_PROCESS = 64
 """The most connections of one process that are shown."""
@@ -33,7 +34,7 @@ Address = tuple[bytes, int]
 
 HANDSHAKE_BYTES, HANDSHAKE_SEGMENTS = 512, 4
 ONE_WAY_SEGMENTS = 12
-"""A connection on which so much was sent, and no more than a handshake came back, is one-way."""
+"""A connection with so many sent segments, and no more than a handshake back, is one-way."""
 
 
 class Table:
@@ -48,7 +49,7 @@ class Table:
 
     @cached_property
     def by_addresses(self) -> dict[tuple[Address, Address], TcpSocket]:
-        """All that are connected, by both of their ends."""
+        """The connected sockets, by their local and remote addresses."""
         connected = (one for one in self.by_inode.values() if one.state != "listen")
         return {(local(one), remote(one)): one for one in connected}
 
@@ -58,7 +59,7 @@ class Table:
         return frozenset(ends[0][0] for ends in self.by_addresses)
 
     def listeners(self, at: Address) -> list[TcpSocket]:
-        """Those who get what connects to an address."""
+        """The listening sockets that accept connections to an address."""
         address, port = at
         return [one for one in self._listeners.get(port, ()) if local(one)[0] in (address, b"")]
 
@@ -81,9 +82,9 @@ class TcpTables:
         self._tables: dict[int, Table] = {}
 
     def other_end(self, pid: int, inode: int) -> OtherEnd | None:
-        """What a process's socket leads to; `None` if it is no TCP socket.
+        """The other end of a process's socket; `None` if it is no TCP socket.
 
-        Raises `SourceError` where nobody may tell.
+        Raises `SourceError` if the sockets may not be read.
         """
         table = self.table(pid)
         mine = table.by_inode.get(inode)
@@ -109,9 +110,9 @@ class TcpTables:
         )
 
     def held(self, local_end: str, remote_end: str) -> list[Connection]:
-        """The ends of a connection that processes of this node hold, by its addresses as text.
+        """The ends on this node of a connection with these addresses, and their holders.
 
-        A connection that is not accepted yet is held by whoever listens there.
+        A connection that is not accepted yet is held by the listening processes.
         """
         found = []
         for table in self._all():
@@ -130,8 +131,9 @@ class TcpTables:
         return found
 
     def of(self, pid: int) -> list[Connection]:
-        """The connections of a process whose other end is on another node; those first on which it
-        may owe an answer.  Raises `SourceError`."""
+        """The connections of a process to other nodes; first those on which it may owe an answer.
+
+        Raises `SourceError`."""
         table = self.table(pid)
         found = []
         for one in table.by_addresses.values():
@@ -143,7 +145,7 @@ class TcpTables:
         return sorted(found, key=lambda one: one.owed)[:MAX_OF_PROCESS]
 
     def table(self, pid: int) -> Table:
-        """That of a process's namespace.  Raises `SourceError`."""
+        """The table of a process's namespace.  Raises `SourceError`."""
         namespace = self._proc.network_namespace(pid)
         if namespace is None:
             raise SourceError("its network namespace may not be seen")
@@ -166,7 +168,7 @@ class TcpTables:
         return sockets
 
     def _peers(self, mine: TcpSocket, table: Table) -> tuple[list[int], bool]:
-        """The sockets at the other end, and whether they have yet to accept this connection."""
+        """The inodes at the other end, and whether they have yet to accept this connection."""
         here, there = local(mine), remote(mine)
         if peer := table.by_addresses.get((there, here)):
             return [peer.inode], False
@@ -179,7 +181,7 @@ class TcpTables:
         return [], False
 
     def _all(self) -> list[Table]:
-        """Those of all processes, as far as they may be read."""
+        """The tables of all processes, as far as they may be read."""
         for pid, namespace in self._proc.network_namespaces(self._pids()).items():
             if namespace not in self._tables and len(self._tables) < MAX_NAMESPACES:
                 try:
@@ -190,7 +192,7 @@ class TcpTables:
 
 
 def describe(mine: TcpSocket, *, accepted: bool) -> Connection:
-    """A connection, without who holds it."""
+    """A socket as a connection, without holders."""
     told = mine.statistics
     owed = mine.receive_queue == 0 and told is not None and _asked_last(told)
     return Connection(
@@ -205,7 +207,7 @@ def describe(mine: TcpSocket, *, accepted: bool) -> Connection:
 
 
 def _asked_last(told: TcpStatistics) -> bool:
-    """Whether data was sent later than any came in, on a connection that goes both ways."""
+    """Whether the last data was sent and not received, on a connection that goes both ways."""
     one_way = (
         told.data_segments_sent >= ONE_WAY_SEGMENTS
         and 0 < told.data_segments_received <= HANDSHAKE_SEGMENTS
@@ -221,7 +223,7 @@ def _asked_last(told: TcpStatistics) -> bool:
 def _words(connection: Connection, mine: TcpSocket, *, accepting: bool) -> str:
     way = "from" if connection.accepted else "to"
     if connection.holders:
-        told = f"a TCP connection {way} {people(connection.holders)}"
+        told = f"a TCP connection {way} {name_pids(connection.holders)}"
     elif is_loopback(remote(mine)[0]):
         told = "a TCP connection within this node, whose other end cannot be seen"
     else:
@@ -237,17 +239,17 @@ def _words(connection: Connection, mine: TcpSocket, *, accepting: bool) -> str:
 
 
 def local(one: TcpSocket) -> Address:
-    """Its own end; an empty address stands for all."""
+    """The local end of a socket; an empty address stands for all."""
     return _address(one.family, one.local_address), one.local_port
 
 
 def remote(one: TcpSocket) -> Address:
-    """The other end."""
+    """The remote end of a socket."""
     return _address(one.family, one.peer_address), one.peer_port
 
 
 def _address(family: int, raw: bytes) -> bytes:
-    """The same for one address, however it is written: IPv4 within IPv6 too."""
+    """An address in its only form: IPv4 within IPv6 becomes IPv4."""
     if family == socket.AF_INET:
         raw = raw[:4]
     elif raw.startswith(_MAPPED):
@@ -271,7 +273,7 @@ def text(at: Address) -> str:
 
 
 def parse(told: str) -> Address | None:
-    """What `text` has written."""
+    """The address that `text` has written."""
     address, _, port = told.rpartition(":")
     try:
         return ipaddress.ip_address(address.strip("[]")).packed, int(port)
@@ -303,7 +305,8 @@ def parse_table(raw: bytes) -> list[TcpSocket]:
 
 
 def _hexadecimal(told: str) -> tuple[int, bytes, int]:
-    """An end as the kernel prints it: words of 32 bits in the order of this machine."""
+    """Family, address and port of an end as the kernel prints it: words of 32 bits in the order of
+    this machine."""
     address, _, port = told.partition(":")
     raw = bytes.fromhex(address)
     if sys.byteorder == "little":

@@ -1,6 +1,6 @@
 """The threads of a process, and the system call that each of them is in; see proc_pid_syscall(5).
 
-Which call a thread is in may be read by who may trace the process.
+To read the call of a thread takes permission to trace the process.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from stagewatch.core.descriptors import closing, read_up_to
 from stagewatch.host.procfs import TICKS_PER_SECOND
 from stagewatch.ranks.waits.system_calls import Call, Role
 
 MAX_THREADS = 256
-"""Threads looked at of one process, the main one first."""
+"""The most threads of one process that are looked at, the main one first."""
 
 _QUIET = frozenset(Role) - {Role.FILE, Role.PATH, Role.DEVICE, Role.OTHER, Role.READ, Role.WRITE}
-"""Calls in which a thread sleeps interruptibly, whatever its file is."""
+"""Calls in which a thread sleeps interruptibly, with any file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +27,23 @@ class Thread:
 
     task: int
     call: Call | None
-    """`None` where it is in none, or nobody may tell."""
+    """`None` if it is in no call, or if that may not be read."""
     arguments: tuple[int, ...] = ()
     state: str = "S"
     """The letter of its `stat`."""
     channel: str = ""
-    """The kernel's function that it sleeps in, where that is needed."""
+    """The kernel's function that it sleeps in, if that is needed."""
     runs: int = 0
-    """How often it has had a core so far."""
+    """Number of times that it has got a core so far."""
     cpu_seconds: float = 0.0
-    """How long so far."""
+    """CPU time so far."""
 
     def is_still(self, before: Thread) -> bool:
         """Whether it has not run since an earlier look."""
         return self == before and self.state not in "R"
 
     def waits_like(self, before: Thread) -> bool:
-        """Whether it is in the same call for the same thing, if perhaps once more."""
+        """Whether it is in the same call with the same arguments, perhaps entered again."""
         mine, others = self.arguments, before.arguments
         if self.call != before.call or mine[:1] != others[:1]:
             return False
@@ -59,7 +60,7 @@ class Threads:
 
 
 def look(root: str, pid: int, calls: Mapping[int, Call], wanted: Iterable[int] = ()) -> Threads:
-    """The first threads of a process and those wanted.  Raises `OSError` where it has ended.
+    """The first threads of a process, and the thread `wanted`.  Raises `OSError` if it has ended.
 
     It waits for an execve of that process; see `stagewatch.host.patience`.
     """
@@ -89,7 +90,8 @@ def _thread(path: str, task: int, calls: Mapping[int, Call]) -> Thread:
 
 
 def _times(path: str) -> tuple[int, float]:
-    """How often and how long it has run; its CPU time alone on a kernel without schedstat."""
+    """How often and for how many seconds it has run; only the time on a kernel without
+    schedstat."""
     try:
         cpu, _, runs = read(f"{path}/schedstat").split()
         return int(runs), int(cpu) / 1e9
@@ -112,12 +114,5 @@ def _channel(path: str) -> str:
 
 def read(path: str, limit: int = 1 << 16) -> bytes:
     """The bytes of a file of the kernel's.  Raises `OSError`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 16))):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+    with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+        return read_up_to(descriptor, limit)

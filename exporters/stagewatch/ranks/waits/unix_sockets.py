@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stagewatch.ranks.socket_diag import answers, attributes
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Kind
-from stagewatch.ranks.waits.other_end import OtherEnd, people
+from stagewatch.ranks.waits.other_end import OtherEnd, name_pids
 
 MAX_SOCKETS = 65_536
 
@@ -36,7 +36,7 @@ class UnixSocket:
     name: bytes = b""
     peer: int = 0
     pending: tuple[int, ...] = ()
-    """Of one that listens: those that have connected and were not accepted."""
+    """For a listening socket, the inodes of connections that it has not accepted yet."""
     unread: int = 0
     """Bytes, or connections that wait to be accepted."""
 
@@ -77,9 +77,9 @@ class UnixSockets:
         self._pending: dict[int, dict[int, int]] = {}
 
     def other_end(self, pid: int, inode: int) -> OtherEnd | None:
-        """Who holds the peer of a process's socket; `None` if it is no Unix socket.
+        """The processes that hold the peer of a process's socket; `None` if it is no Unix socket.
 
-        Raises `SourceError` where nobody may tell.
+        Raises `SourceError` if the sockets may not be read.
         """
         namespace, diag = self._diag(pid)
         if namespace not in self._tables:
@@ -95,14 +95,14 @@ class UnixSockets:
             return OtherEnd(Kind.ACCEPT, "whoever connects to its Unix socket", listens=True)
         if listener := self._pending[namespace].get(inode):
             pids = frozenset(self._holders.pids_of(f"socket:[{listener}]")) - {pid}
-            words = f"a Unix socket that {people(pids)} has not accepted" if pids else ""
+            words = f"a Unix socket that {name_pids(pids)} has not accepted" if pids else ""
             return OtherEnd(Kind.UNIX, words or "a Unix socket that nobody accepts", pids)
         found = self._holders.pids_of(f"socket:[{mine.peer}]") if mine.peer else set()
         others = frozenset(found - {pid})
         peer = table.get(mine.peer)
         accepted = bool(mine.name) and (peer is None or not peer.name)
         if others:
-            words = f"a Unix socket to {people(others)}"
+            words = f"a Unix socket to {name_pids(others)}"
             return OtherEnd(Kind.UNIX, words, others, accepted=accepted)
         if pid in found:
             return OtherEnd(Kind.UNIX, "a Unix socket of its own", own=True)

@@ -44,7 +44,7 @@ VALUES = {
         ),
     )
 }
-"""What is exported of the diagnostics, by its name there."""
+"""The exported metrics by their names in the diagnostics."""
 
 
 class ControllerCollector(Collector):

@@ -221,7 +221,7 @@ def _job(record: Mapping[str, str], tasks: int) -> model.Job:
 
 
 def _job_gpus(record: Mapping[str, str]) -> notation.GpuCounts:
-    """Those that the job has by its TRES, else those that it asks for."""
+    """The GPUs that the job has by its TRES, else those that it asks for."""
     gpus = notation.gpus_of_tres(value(record["tres-alloc"]))
     if gpus is not None:
         return gpus
