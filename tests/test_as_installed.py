@@ -403,7 +403,7 @@ def test_a_server_of_another_user_that_has_ended_is_named(asked_in_vain: Install
             if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == asked_in_vain.asks
         )
 
-    wait_for(told, "the server that has ended", limit=90)
+    wait_for(told, "the server that has ended", limit=180)
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_a_server_of_another_user_that_is_asked_again_and_again_is_named(
             if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == job
         )
 
-    wait_for(told, "the server that is asked again and again", limit=120)
+    wait_for(told, "the server that is asked again and again", limit=180)
 
 
 def test_the_debug_server_of_another_users_rank_is_asked(node: Node, installed: Installed) -> None:
