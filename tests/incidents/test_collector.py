@@ -293,7 +293,7 @@ def test_a_job_that_still_hangs_is_looked_at_again_and_its_incident_made_anew(
     (file,) = kept.glob("2*.json")
     assert "it is at a different place in the code from all others" not in file.read_text()
     wait_for(lambda: here.look() and looks == 6, "four more looks")
-    wait_for(lambda: here.look() and "at a different place in the code" in file.read_text(), "a verdict")
+    wait_for(lambda: here.look() and "at a different place" in file.read_text(), "a verdict")
     content = json.loads(file.read_text())
     assert f"rank 2 (pid {pids[2]})" in content["sentences"][0]
     assert [one["stack"]["still"] for one in content["ranks"]] == [False, True, True, True]
