@@ -293,7 +293,7 @@ def gpu_panels() -> list[Query]:
 
 def panels_have_data(release: Release) -> Case:
     """All but those that the page lists; Slurm tells jobs, and `or vector(0)` alone is no data."""
-    listed = cannot("These panels cannot")
+    listed = cannot("panels of these metrics stay empty")
     sick = {
         "DEV_XID_ERRORS": "0x10 79x390",
         "DEV_CLOCKS_EVENT_REASONS": "64x400",
