@@ -158,11 +158,23 @@ def test_killed_rank_is_named_by_its_process(log: Log) -> None:
 
 def test_a_rank_that_began_since_the_last_look_is_named_by_its_record(log: Log) -> None:
     ranks: dict[int, tuple[tuple[str, str, str], int]] = {}
-    kmsg = collector(log, ranks=lambda: ranks, clock=Clock())
+    kmsg = collector(log, ranks=lambda: ranks, clock=(clock := Clock()))
     metrics(kmsg)
+    clock.now += 1
     ranks[4242] = (("540", "train", "5"), 0)
     kill(log, 4242)
     assert of(metrics(kmsg), "log_oom_kills_total", job_id="540", rank="5") == [1]
+
+
+def test_ranks_are_looked_at_once_for_all_unknown_victims(log: Log) -> None:
+    looks: list[dict[int, tuple[tuple[str, str, str], int]]] = []
+    kmsg = collector(log, ranks=lambda: looks.append({}) or {}, clock=(clock := Clock()))
+    metrics(kmsg)
+    clock.now += 1
+    for pid in range(4242, 4272):
+        kill(log, pid)
+    assert of(metrics(kmsg), "log_oom_kills_total") == [30]
+    assert len(looks) == 2
 
 
 def test_a_rank_is_not_named_for_an_earlier_process_of_its_number(log: Log) -> None:

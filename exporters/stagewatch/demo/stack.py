@@ -40,9 +40,8 @@ class Stack:
     """The address of a Slurm agent that is scraped, too."""
 
     def __init__(self, *, cache: Path, nodes: Sequence[str]) -> None:
-        self._prometheus = prometheus.prometheus_command(
-            cache
-        )  # first: without it nothing is begun
+        # First: without it nothing is begun.
+        self._prometheus = prometheus.prometheus_command(cache)
         self.directory = Path(tempfile.mkdtemp(prefix="stagewatch-demo-"))
         self.nodes = tuple(nodes)
         self.agents: dict[str, str] = {}

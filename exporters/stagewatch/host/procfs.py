@@ -300,9 +300,6 @@ def _namespace(root: str) -> int:
 
 
 def _user_of(process: str) -> int | None:
-    with contextlib.suppress(OSError):
-        if user := os.stat(process).st_uid:  # noqa: PTH116 - many times a second
-            return user  # else it is root's, or not dumpable
     for line in (read_bytes(f"{process}/status") or b"").splitlines():
         if line.startswith(b"Uid:"):
             return number(line.split()[2])

@@ -180,13 +180,14 @@ class KmsgCollector(Collector):
         kept = self._file.load(partial(decode, KmsgState)) if self._file is not None else None
         # State of an earlier boot is of no use: the log begins again, and so do the counters.
         self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
-        self._saved_at = self._remembered_at = float("-inf")
+        self._saved_at = self._remembered_at = self._began = float("-inf")
         log.last = self._state.sequence
         xids.restore(self._state.xids)
 
     def collect(self) -> Samples:
         """All counts since boot, including the records since the last call."""
-        if self._clock() - self._remembered_at >= REMEMBER_SECONDS:
+        self._began = self._clock()
+        if self._began - self._remembered_at >= REMEMBER_SECONDS:
             self._remember_ranks()
         try:
             for record in self._log.read():
@@ -240,8 +241,8 @@ class KmsgCollector(Collector):
             while len(self._causes) > MAX_VICTIMS:
                 self._causes.popitem(last=False)
             return
-        if line.pid not in self._pids:
-            self._remember_ranks()  # a record outlasts its rank
+        if line.pid not in self._pids and self._remembered_at < self._began:
+            self._remember_ranks()  # a record outlasts its rank; once a call
         (job_id, role, rank), began = self._pids.get(line.pid, (NO_RANK, 0.0))
         if began > when + 1.0:  # the number of a process that was killed has been given again
             job_id, role, rank = NO_RANK

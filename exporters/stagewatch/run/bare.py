@@ -135,9 +135,8 @@ class BareRanks:
 
     def _idle_since(self, ranks: Iterable[Rank]) -> float | None:
         """Since when no process works and no rank moves a byte; `None` if unknown."""
-        self._sockets.look(
-            SOCKETS_AGE_SECONDS
-        )  # raises if they cannot be read; the collector would go on without
+        # Raises if sockets cannot be read; the collector would go on without them.
+        self._sockets.look(SOCKETS_AGE_SECONDS)
         denied, keys = self._work.collect().denied, [rank.key for rank in ranks]
         since, silent = self._stillness.since, self._stillness.silent
         if denied or not all(key in silent for key in keys):
