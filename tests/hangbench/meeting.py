@@ -83,7 +83,8 @@ class Meeting:
     ) -> None:
         self._shape, self._board, self.rank, self.world = shape, board, rank, world
         self._names = [WORLD, REFORM, *sorted(shape.groups)]
-        self._where = f"\0{directory}/{generation}."
+        place = directory.stat()  # its path may be longer than the name of a socket
+        self._where = f"\0hangbench.{place.st_dev}.{place.st_ino}.{generation}."
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(f"{self._where}{rank}")
         self.aside = self
