@@ -1172,23 +1172,6 @@ ROLES: dict[str, dict[str, Case]] = {
         ),
         "rollout": hang(2, STANDS | member(("transfer", 10, 0)), {}, WHOLE),
     },
-    "a-role-that-stands-and-another-are-missed-in-a-group-of-unknown-size": {
-        "train": nobody(
-            4,
-            inside("world", 72, 4, "unknown"),
-            {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
-            "missing",
-        ),
-        "rollout": nobody(2, STANDS | member(("transfer", 10, 0)), {}, "group_only"),
-        "reward": well(2, PARKED | {"stage": "idle"} | member(("transfer", 10, 0)), {}),
-    },
-    "a-role-that-stands-and-another-are-missed-in-a-group-that-all-share": {
-        "train": nobody(
-            3, inside("world", 72, 3), {0: inside("transfer", 11, 5, "broadcast")}, "missing"
-        ),
-        "rollout": nobody(2, STANDS | member(("transfer", 10, 5)), {}, "group_only"),
-        "reward": well(2, PARKED | {"stage": "idle"} | member(("transfer", 10, 5)), {}),
-    },
     "a-role-stands-and-another-misses-a-rank-that-nobody-sees": {
         "train": nobody(3, inside("world", 72, 4), {}, "missing"),
         "rollout": nobody(2, STANDS, {}, "group_only"),

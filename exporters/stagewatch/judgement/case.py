@@ -86,8 +86,6 @@ class Case:
     """Places of the ranks that wait for another rank or process."""
     holding: frozenset[int] = frozenset()
     """Places of the ranks that hold the others up, even if they mark progress."""
-    late: frozenset[int] = frozenset()
-    """Places of the ranks that are behind others in a group of several roles."""
     misses: bool = False
     """Whether a rank is overdue and a rank waits for members of its group that do not live here."""
     unseen: bool = False
@@ -98,8 +96,6 @@ class Case:
     """Whether the role numbers its ranks by itself, apart from the other roles."""
     partner_hands_over: bool = False
     """Whether one of the other roles is in the stage that hands weights over."""
-    awaited_by_all: frozenset[int] = frozenset()
-    """Numbers of its ranks for which all other members of a group of several roles wait."""
     outside: tuple[KernelWait, ...] = ()
     """The waits for anything but ranks of the role, as the kernel shows them."""
     edges: tuple[Edge, ...] = ()
@@ -233,13 +229,10 @@ class Case:
         the stage that hands weights over (while no other role is in it), or in a stage that has the
         name of another role."""
         rank = charge.rank
-        if charge.evidence not in ("awaited", "left_loop_early") or rank.wait_class not in _ASLEEP:
-            return False
-        if rank.rank in self.awaited_by_all or rank.stands_alone:
-            return False  # it waits for nobody, or for those that wait for it
-        between = rank.stage == "idle" and rank.progress_age_seconds is not None
+        may = charge.evidence in ("awaited", "left_loop_early") and rank.wait_class in _ASLEEP
         hands_over = rank.stage == HANDS_OVER and not self.partner_hands_over
-        return between or hands_over or rank.stage in self.others
+        where = rank.stage in ("idle", *self.others) or hands_over
+        return may and where and not rank.stands_alone
 
     @property
     def waits_alike(self) -> bool:
@@ -305,9 +298,7 @@ class Case:
             return False
         charged = {id(charge.rank) for charge in self.charges}  # these may wait for another role
         return all(
-            at in self.waiting
-            or id(rank) in charged
-            or (rank.stage in OUTSIDE and not rank.inside and at not in self.late and self.staged)
+            at in self.waiting or id(rank) in charged or (rank.stage in OUTSIDE and self.staged)
             for at, rank in enumerate(self.live)
         )
 
@@ -364,7 +355,6 @@ class Case:
             at
             for at, rank in enumerate(self.live)
             if seconds and at in self.waiting and rank.stepless
-            if (rank.step_age_seconds or 0.0) > seconds - LATER_SECONDS
         }
 
     def retries(self, seconds: float) -> bool:
@@ -376,7 +366,7 @@ class Case:
             and all(
                 rank.keeps_marking
                 and (rank.step_age_seconds or 0.0) > RETRIES_SECONDS
-                and not (rank.overdue or rank.at_work)
+                and not rank.at_work
                 for rank in self.live
             )
         )

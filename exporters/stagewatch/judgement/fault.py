@@ -51,13 +51,11 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         left=[rank for rank in absent if rank.left_seconds is not None],
         waiting=frozenset(graph.waits),
         holding=frozenset(holding),
-        late=frozenset(place for place, rank in enumerate(live) if rank.rank in others.late),
         misses=graph.short and any(rank.overdue for rank in live),
         unseen=graph.unseen,
         others=others.roles,
         own_world=others.own_world,
         partner_hands_over=others.partner_hands_over,
-        awaited_by_all=frozenset(others.awaited_by_all),
         outside=tuple(graph.outside.values()),
         edges=tuple(graph.edges),
     )

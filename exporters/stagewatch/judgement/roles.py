@@ -31,18 +31,12 @@ class Beside:
     """The awaited ranks that the kernel shows."""
     perhaps_awaited: set[int] = field(default_factory=set)
     """The ranks of `by_kernel` that others await only through a process."""
-    awaited_by_all: set[int] = field(default_factory=set)
-    """Ranks of the role for which all other members of a group wait, if the group has members in
-    all roles."""
     complete: set[str] = field(default_factory=set)
     """Groups of several roles whose members are all inside one collective."""
     late_of_other_roles: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
     """By group of several roles: the late members of the other roles, by role and number."""
     shared: set[str] = field(default_factory=set)
     """Groups of several roles, all of whose members live, as far as their number is known."""
-    late: set[int] = field(default_factory=set)
-    """Ranks of the role that are behind in a shared group; if the size of the group is unknown,
-    those that are not inside."""
     roles: frozenset[str] = frozenset()
     """The other roles with live ranks."""
     own_world: bool = True
@@ -64,7 +58,7 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
     """What the other roles mean for each role, given the ranks by role."""
     found = {role: Beside() for role in roles}
     parts: defaultdict[str, list[Share]] = defaultdict(list)
-    unsized: defaultdict[str, list[Share]] = defaultdict(list)
+    unsized: defaultdict[str, set[str]] = defaultdict(set)
     live_ranks = stored = 0
     alive: set[str] = set()
     updating: set[str] = set()
@@ -79,7 +73,7 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
                 if group.incomplete:
                     parts[group.name].append((role, live, group))
                 if not group.sized and group.name not in OF_A_ROLE:
-                    unsized[group.name].append((role, live, group))
+                    unsized[group.name].add(role)
     users = Counter(number for ranks in roles.values() for number in {one.rank for one in ranks})
     for role, one in found.items():
         one.live_ranks, one.storage_waiters, one.roles = (
@@ -100,11 +94,9 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
     _note_kernel_waits(everybody, found)
     for name, shares in parts.items():
         _note_late_members(name, shares, found)
-    for name, shares in unsized.items():
-        if len(shares) > 1 and any(group.inside for _, _, group in shares):
-            for role, ranks, group in shares:
-                found[role].shared.add(name)
-                found[role].late |= {ranks[at].rank for at in group.members - group.inside.keys()}
+    for name, users_of in unsized.items():
+        for role in users_of if len(users_of) > 1 else ():
+            found[role].shared.add(name)
     return found
 
 
@@ -156,9 +148,5 @@ def _note_late_members(name: str, shares: Sequence[Share], found: Mapping[str, B
         mine.shared.add(name)
         mine.complete |= {name} if come == count else set()
         late = {live[at].rank for at, sequence in group.sequence.items() if sequence < reached}
-        mine.late |= late
         if come == count - 1:
             mine.awaited |= dict.fromkeys(late, where)
-            mine.awaited_by_all |= (
-                late if mine.roles <= {other for other, _, _ in shares} else set()
-            )
