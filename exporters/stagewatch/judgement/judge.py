@@ -274,6 +274,7 @@ class _Job:
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._charge_left_behind()
         self._charge_only_live_rank()
+        self._charge_who_waits_for_nobody()
         if not self._blame_server(shared):
             self._close_circle(shared)
             self._blame_outsiders()
@@ -335,6 +336,24 @@ class _Job:
         unknown = case.gone or case.lacks_unknown or self._kernel_unheard(role)
         if held_up_by_none and not unknown:
             self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
+
+    def _charge_who_waits_for_nobody(self) -> None:
+        """If nobody is charged, charge the few ranks that cannot go on by themselves, as the kernel
+        shows, if all other ranks of the job wait."""
+        ranks = [
+            (role, rank, at in case.waiting)
+            for role, case in self.cases.items()
+            for at, rank in enumerate(case.live)
+        ]
+        ends = [(role, rank) for role, rank, waits in ranks if rank.stands_alone and not waits]
+        all_wait = all(waits or rank.stands_alone for _, rank, waits in ranks)
+        charged = any(case.charges or case.gone for case in self.cases.values())
+        if charged or self._just_left() or not all_wait or not 0 < 2 * len(ends) < len(ranks):
+            return
+        for role in {role for role, _ in ends} if any(self.stuck.values()) else ():
+            charges = tuple(Charge(rank, "stands_alone") for one, rank in ends if one == role)
+            self.cases[role] = replace(self.cases[role], charges=charges, unnamed="")
+            self.as_a_whole.add(role)
 
     def _blame_server(self, shared: Mapping[str, Beside]) -> bool:
         """Let the stalled roles wait for a process (`outsider`) if all waits may lead to it alone;
