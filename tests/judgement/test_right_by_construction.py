@@ -203,6 +203,30 @@ def test_only_the_kernel_can_tell_of_ranks_that_idle_for_long(late: float, doubt
     assert (found.stalled, found.in_doubt) == (False, doubted)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_rank_that_waits_for_nobody_is_named_if_all_others_wait(*, answers: bool) -> None:
+    """One decoder waits for its own thread, the other for a queue; the router makes no marks."""
+    asks = {"kernel_waits": (KernelWait("a receive", through="broker (pid 7)"),)}
+    idle = LATE | PARKED | {"stage": "idle", "collectives": {}}
+    stuck = idle | {"stage": "rollout"} | ON_ITSELF
+    ranks = job(2, idle | asks, role="decode", rank_1=stuck)
+    unmarked = UNTOLD | {"progress_age_seconds": None}
+    ranks += job(1, unmarked | (asks if answers else {}), role="router")
+    ranks += job(1, idle | asked_through_a_queue("router"), role="prefill")
+    assert named(ranks) == ({("decode", 1): "stands_alone"} if answers else {})
+
+
+def test_a_rank_that_came_back_without_a_mark_is_named_once_the_kernel_was_asked() -> None:
+    """Its peers know nothing of its restart, and wait for it in a later collective."""
+    back = PARKED | {"progress_age_seconds": None, "collectives": {}, "inside": {}, "stage": None}
+    back |= {"started": 500.0, "step": None}
+    waits = LATE | inside("world", 220, 4) | {"world_size": 4, "started": 0.0}
+    (before,) = judge(job(4, waits, rank_3=back))
+    assert (before.stalled, before.in_doubt) == (False, True)
+    asked = job(4, waits, rank_3=back | {"kernel_waits": (KernelWait(""),)})
+    assert named(asked) == {("train", 3): "awaited"}
+
+
 def test_ranks_do_not_idle_before_all_of_their_world_have_begun() -> None:
     """They have been in `init`, and wait for whoever was never launched, outside of it."""
     began = LATE | PARKED | {"stage": "idle", "collectives": {}, "stages": frozenset({"init"})}

@@ -86,13 +86,16 @@ class Verdict:
     @property
     def in_doubt(self) -> bool:
         """Whether only the kernel can tell if the ranks hang: several ranks without records have
-        long stood still, or all have been idle for longer than before."""
+        long stood still, all have been idle for longer than before, or all that have made marks are
+        overdue and others have made none."""
         live = self.case.live
-        if not all(rank.overdue for rank in live):
+        marked = [rank for rank in live if rank.progress_age_seconds is not None]
+        if not all(rank.overdue for rank in marked):
             return False
         idles = self.excuse is not None and self.excuse.kind == "idle"
         alone = self.case.bare and not self.of_several and len(live) > 1
-        return alone or (idles and bool(live) and _late(live) > EARLY_SECONDS)
+        some = 0 < len(marked) < len(live) and self.excuse is None
+        return alone or some or (idles and bool(live) and _late(live) > EARLY_SECONDS)
 
     @property
     def wrong(self) -> bool:
