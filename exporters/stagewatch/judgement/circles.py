@@ -75,8 +75,8 @@ def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> st
                 if wait.through:
                     asked[wait.through] = works or asked.get(wait.through, False)
                     waiters[wait.through].add((role, rank.rank))
-                    if wait.rank is not None:
-                        waiters[wait.role, wait.rank].add(wait.through)
+                if wait.rank is not None:
+                    waiters[wait.role, wait.rank].add(wait.through or (role, rank.rank))
     if len(asked) > MAX_SERVERS:
         return ""
     free = {name for rank, names in waiters.items() if rank not in waiting for name in names}

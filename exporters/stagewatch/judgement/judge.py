@@ -414,7 +414,7 @@ class _Job:
         else:
             firm |= self._pass_on_outsiders(firm)
             chosen = {role for role in firm if self.stuck[role]}
-            spared = self.cases.keys() - chosen if chosen or len(self.cases) > 1 else set()
+            spared = self.cases.keys() - chosen
         for role, case in self.cases.items():
             if role in chosen:
                 self.cases[role] = replace(case, unnamed="outsider", outside=case.firm_outside)
