@@ -12,7 +12,7 @@ from pathlib import Path
 from stagewatch.judgement.watch import Watch
 from tests.hangbench.detectors import others
 from tests.hangbench.drawn import write as draw
-from tests.hangbench.field import Field
+from tests.hangbench.field import OWN, SHARED, Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.recorded import Recorder, accept, cases, replay
 from tests.hangbench.results import good, markdown, write
@@ -105,7 +105,8 @@ def run(shapes: Sequence[Shape], jobs: int, *, into: Path | None = None) -> list
     def say(line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
 
-    with Field(watched=True) as field:
+    nodes = SHARED + OWN if any(shape.disturbs for shape in ready) else SHARED
+    with Field(watched=True, nodes=nodes) as field:
         recorder = None
         if into is not None and field.api is not None:
             recorder = Recorder(Watch(field.api), into, time.time())

@@ -28,15 +28,15 @@ _GPUS_SECONDS = 1.0
 class Field:
     """Agents and a Prometheus, or only directories for a rehearsal."""
 
-    def __init__(self, watched: bool) -> None:
-        self._stack = Stack(cache=Path.home() / ".cache" / "stagewatch", nodes=SHARED + OWN)
+    def __init__(self, watched: bool, nodes: tuple[str, ...] = SHARED + OWN) -> None:
+        self._stack = Stack(cache=Path.home() / ".cache" / "stagewatch", nodes=nodes)
         self._watched = watched
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._faultfs: Path | None = None
         self.directory = self._stack.directory
         self.children = self._stack.children
         self.api: PrometheusApi | None = None
-        self.gpus = {node: NodeGpus(node, self._recording(node)) for node in SHARED + OWN}
+        self.gpus = {node: NodeGpus(node, self._recording(node)) for node in nodes}
         self._ended = threading.Event()
         self._writer = threading.Thread(target=self._write_gpus)
 
@@ -44,12 +44,11 @@ class Field:
         try:
             if self._watched:
                 self._writer.start()
-                for node in SHARED + OWN:
+                for node in self.gpus:
                     self._stack.agents[node] = f"127.0.0.1:{free_port()}"
                     self.start_agent(node)
                 self.api = self._stack.start_prometheus()
-                scraped = len(SHARED + OWN) + 1
-                becomes(lambda: len(self.query("up == 1")) == scraped, 60)
+                becomes(lambda: len(self.query("up == 1")) == len(self.gpus) + 1, 60)
         except BaseException:
             self.__exit__()
             raise

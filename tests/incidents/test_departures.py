@@ -164,7 +164,7 @@ def test_who_waits_in_a_barrier_that_nobody_else_comes_to_is_named(
         (verdict,) = [one for one in told if one["job_id"] == "540"]
         return dict(verdict)
 
-    stalled = wait_for(lambda: (one := inspect())["stalled"] and one, "a hang")
+    stalled = wait_for(lambda: (one := inspect())["stalled"] and one, "a hang", pause=5.0)
     assert (stalled["evidence"], stalled["culprits"]) == ("missing", [])
     assert (
         "they wait for ranks that are not here (1, 2, 3): rank 0 in barrier of world"

@@ -34,7 +34,7 @@ class Inspect:
     def __call__(self, *arguments: str) -> str:
         """Its output; its exit status and warnings stay in `status` and `warnings`."""
         given = ("--job", self.job_id, "--record-dir", self.record_dir)
-        done = run_stagewatch("inspect", *given, *arguments)
+        done = run_stagewatch("inspect", *given, *arguments, STAGEWATCH_JUDGE_UNTAUGHT_SECONDS="10")
         self.status = done.returncode
         assert "Traceback" not in done.stderr
         self.warnings = done.stderr
@@ -92,7 +92,7 @@ def test_the_rank_that_left_the_loop_early_is_named(
         found.update(inspect.json())
         return any(one["culprits"] for one in found["verdicts"])
 
-    wait_for(named, "the verdict", 200, pause=2.0)
+    wait_for(named, "the verdict", 200, pause=10.0)
     assert inspect.status == 3
     (verdict,) = found["verdicts"]
     assert verdict.keys() == {"job_id", "role", "stalled", "evidence", "culprits", "sentence"}

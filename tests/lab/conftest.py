@@ -54,7 +54,8 @@ def scenes(
     scenes = {name: Running(SCENES[name], lab, dead_mount) for name in SCENES if name in wanted}
     for scene in scenes.values():
         scene.start()
-    lab.wait(lambda: all(scene.ready() for scene in scenes.values()), "all jobs run")
+    for name, scene in scenes.items():
+        lab.wait(scene.ready, f"{name} runs")
     for scene in scenes.values():
         scene.inject()
     return scenes

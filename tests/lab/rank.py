@@ -62,7 +62,7 @@ class Rank:
         else:
             self.board.enter(self.rank)
             while not self.board.complete(self.rank):
-                time.sleep(0.02)
+                time.sleep(0.1)
 
     def obey(self, where: str) -> None:
         """Carry out an order for this place of the lap: `PLACE STEP NAME ARGUMENT`, due at a
@@ -108,14 +108,14 @@ class Rank:
         time.sleep(float(seconds))
 
     def order_compile(self, seconds: str) -> None:
-        """A compiler at work: half a core, and memory that comes and goes."""
+        """A compiler at work: a third of a core, and memory that comes and goes."""
         lines = (f"def f{i}(a, b): return [a * {i} + b, {{a: b}}]" for i in range(1000))
         source = "\n".join(lines)
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end:
             began = time.thread_time()
             compile(source, "generated", "exec")
-            time.sleep(time.thread_time() - began)  # it reads the next file
+            time.sleep(2 * (time.thread_time() - began))  # it reads the next file
 
     def order_checkpoint(self, seconds: str) -> None:
         """Write a long checkpoint."""

@@ -4,7 +4,6 @@ agent's looks name who NCCL shows to be waited for, and without the plugin nobod
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -38,8 +37,6 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = "nccl_ring.py"
 EVIDENCE = {"nccl_card_down": "no_bytes", "nccl_gpu_never_begins": "not_begun"}
 """HangBench plays all cases."""
-WITHOUT = "nccl_gpu_never_begins"
-"""Played once more without the plugin."""
 
 
 def cases() -> list[Shape]:
@@ -63,17 +60,15 @@ class Jobs:
             nccl=NcclFiles(directory / "ranks", self._proc),
         )
 
-    def start(self, shape: Shape, *more: str) -> None:
+    def start(self, shape: Shape) -> None:
         """Play a case, whose fault comes after eight steps."""
-        job = self._directory / f"{shape.name}{''.join(more)}"
+        job = self._directory / shape.name
         job.mkdir()
         Board.create(job, 0)
-        file = job / f"{job.name}.toml"
-        shutil.copy(shape.file, file)  # the name of a file is the name of its job
-        environ = {DIRECTORY: str(job), SHAPE: str(file), BARE: "False"}
+        environ = {DIRECTORY: str(job), SHAPE: str(shape.file), BARE: "False"}
         environ |= {"WORLD_SIZE": str(shape.world), "PYTHONPATH": f"{ROOT}:{ROOT / 'exporters'}"}
         environ |= {"STAGEWATCH_DIR": str(self._directory / "ranks"), "NCCL_IB_HCA": "mlx5_2"}
-        command = [sys.executable, str(PROGRAMS / PROGRAM), *shape.arguments, "--at", "8", *more]
+        command = [sys.executable, str(PROGRAMS / PROGRAM), *shape.arguments, "--at", "8"]
         for rank in range(shape.world):
             mine = clean_environ(environ | {"RANK": str(rank)})
             self._children.start(command, log=job / f"{rank}.log", environ=mine)
@@ -106,7 +101,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Samples, li
     try:
         for shape in cases():
             jobs.start(shape)
-        jobs.start(next(one for one in cases() if one.name == WITHOUT), "--without")
 
         def shown() -> Samples | None:
             samples = jobs.look()
@@ -114,7 +108,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Samples, li
             kept = {
                 fact.job_id for fact in jobs.facts() if fact.stack.problem or fact.stack.threads
             }
-            return samples if told == set(EVIDENCE) and len(kept) == len(EVIDENCE) + 1 else None
+            return samples if told == set(EVIDENCE) and len(kept) == len(EVIDENCE) else None
 
         samples = wait_for(shown, "all jobs are looked at", limit=240.0)
         assert samples is not None
@@ -139,11 +133,6 @@ def test_the_culprit_is_named_with_the_plugin_and_nobody_without_its_witness(
     blind = [dataclasses.replace(fact, nccl=()) for fact in seen[1]]
     assert verdict_on(name, blind).evidence == "group_only"
     assert not verdict_on(name, blind).charges
-
-
-def test_a_job_without_the_plugin_names_nobody(seen: tuple[Samples, list[RankFacts]]) -> None:
-    found = verdict_on(f"{WITHOUT}--without", seen[1])
-    assert (found.evidence, found.charges) == ("group_only", ())
 
 
 def test_the_device_that_a_proxy_waits_for_is_shown(seen: tuple[Samples, list[RankFacts]]) -> None:

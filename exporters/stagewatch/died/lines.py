@@ -6,9 +6,8 @@ The wording is that of PyTorch, NCCL, CUDA, Python, Slurm, Ray, shells and the L
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from stagewatch.died.causes import Death, Kind
 from stagewatch.gpu.xids import meaning
@@ -149,15 +148,16 @@ status code likely
 match counts."""
 
 
-def _rows(table: str) -> Iterator[tuple[re.Pattern[str], Meaning]]:
-    for row in re.split(r"\n(?=\S)", table.strip()):
+@cache  # and not when it is imported: most commands come to no line
+def _rows() -> list[tuple[re.Pattern[str], Meaning]]:
+    rows = []
+    for row in re.split(r"\n(?=\S)", _TABLE.strip()):
         head, *regexes = row.split("\n")
         kind, death, *likely = head.split()
         means = Meaning(Kind[kind.upper()], Death[death.upper()], not likely)
-        yield re.compile("|".join(map(str.strip, regexes))), means
+        rows.append((re.compile("|".join(map(str.strip, regexes))), means))
+    return rows
 
-
-_ROWS = tuple(_rows(_TABLE))
 
 WORDS = (
     "error", "exception", "nccl warn", "fail", "kill", "memory", "oom", "signal", "sigterm", "xid",
@@ -210,4 +210,4 @@ def _of_text(text: str) -> Meaning | None:
         if severity == "info" or meaning(xid.xid).action == "look_for_an_earlier_xid":
             return None
         return Meaning(Kind.OWN, Death.CODE if severity == "application" else Death.GPU)
-    return next((means for regex, means in _ROWS if regex.search(text)), None)
+    return next((means for regex, means in _rows() if regex.search(text)), None)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 from requests.auth import AuthBase
+from requests.utils import get_netrc_auth
 
 from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.prometheus.failure import why_unanswered
@@ -73,10 +74,13 @@ class PrometheusApi:
         self._url = url.rstrip("/")
         self._timeout = timeout
         self._session = requests.Session()
-        if authorization:
-            self._session.auth = _Authorization(authorization)
-        # Given with each request: to the session's own, requests prefers REQUESTS_CA_BUNDLE.
-        self._tls: dict[str, Any] = {"verify": verify, "cert": certificate}
+        self._session.auth = (
+            _Authorization(authorization) if authorization else get_netrc_auth(self._url)
+        )
+        # Read once: with each request, requests takes almost as long for that as for the rest.
+        environment = self._session.merge_environment_settings
+        self._settings: Any = environment(self._url, {}, None, verify, certificate)
+        self._session.trust_env = False
 
     @classmethod
     def of(cls, options: PrometheusOptions) -> PrometheusApi:
@@ -154,7 +158,7 @@ class PrometheusApi:
 
     def _fetch(self, path: str, parameters: dict[str, str] | None = None) -> requests.Response:
         url = self._url + path
-        return self._session.get(url, params=parameters, timeout=self._timeout, **self._tls)
+        return self._session.get(url, params=parameters, timeout=self._timeout, **self._settings)
 
     def _get(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
         try:

@@ -1,6 +1,6 @@
 """Processes that take resources from a worker: `python -m stagewatch_lab.rl.hogs KIND ...`.
 
-`cpu CORE COUNT`: COUNT processes that compute for ever on one core.
+`cpu CORE COUNT PID`: COUNT processes that compute on one core until the process PID is gone.
 `memory PID RATE LOG`: as soon as the controller writes into LOG that the next rollout begins,
 takes RATE bytes a second until the process PID is gone.
 `device FILE BYTES RATE`: takes and keeps up to BYTES of a stand-in GPU.
@@ -21,7 +21,7 @@ from stagewatch_lab.rl.device import Device, OutOfDeviceMemory
 from stagewatch_lab.rl.plan import GIB, MIB
 
 
-def cpu(core: int, count: int) -> None:
+def cpu(core: int, count: int, victim: int) -> None:
     """Compute, in this process and its children."""
     os.sched_setaffinity(0, {core})
     parent = os.getpid()
@@ -30,7 +30,7 @@ def cpu(core: int, count: int) -> None:
             die_with_parent(parent)
             os.setsid()  # the scheduler shares a core between sessions first: sched(7), autogroup
             break
-    while True:
+    while _lives(victim):
         pass
 
 
@@ -73,7 +73,7 @@ def _lives(pid: int) -> bool:
 def main(kind: str, arguments: list[str]) -> None:
     """Run one of them."""
     if kind == "cpu":
-        cpu(int(arguments[0]), int(arguments[1]))
+        cpu(*map(int, arguments))
     elif kind == "memory":
         memory(int(arguments[0]), float(arguments[1]), Path(arguments[2]))
     else:

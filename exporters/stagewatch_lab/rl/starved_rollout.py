@@ -57,7 +57,7 @@ class StarvedRollout(Scenario):
         core = max(os.sched_getaffinity(0))
         pid = self.job.processes[self._worker].pid
         os.sched_setaffinity(pid, {core})
-        self._hogs.append(self.run("hogs", "cpu", str(core), str(HOGS)))
+        self._hogs.append(self.run("hogs", "cpu", str(core), str(HOGS), str(pid)))
         self.means.append(f"{self.target} and {HOGS} busy processes share core {core}")
 
     def advance(self, seconds: float) -> None:

@@ -3,7 +3,6 @@
 Each has a thread for the program and one for the proxy; the real plugin writes what they do.
 
 Whatever happens, happens below the programs: all of them are inside the same collective.
-`--without` leaves the plugin out.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from tests.hangbench.programs.part import Part, directory
 from tests.nccl.ring import Fault, shared_harness
 
 ELEMENTS = 1 << 20
-WITHOUT = "--without"
 LOCAL = "--local"
 
 
@@ -52,7 +50,7 @@ def built(here: Path) -> tuple[Path, Path]:
 
 def main() -> None:
     """Train."""
-    fault, without, local = Fault[word("--what").upper()], flag(WITHOUT), flag(LOCAL)
+    fault, local = Fault[word("--what").upper()], flag(LOCAL)
     part = Part()
     plugin, harness = built(directory())
     nccl = ctypes.CDLL(str(harness))
@@ -61,8 +59,7 @@ def main() -> None:
         *(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_double),
     )
     wires = f"{'local:' if local else ''}{directory() / 'network'}"
-    version = 0 if without else 5
-    rank = nccl.fake_init(str(plugin).encode(), version, wires.encode(), part.rank, part.size)
+    rank = nccl.fake_init(str(plugin).encode(), 5, wires.encode(), part.rank, part.size)
     seconds = 86400.0 if part.given.fault else part.given.pause
     while part.step():
         happens = fault if part.struck() else Fault.NONE

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stagewatch.ranks.stacks import Frame, Take, stack
-from stagewatch.ranks.waits.blocking_calls import _TABLE, _matches, blocking_call, with_call
+from stagewatch.ranks.waits.blocking_calls import _matches, _rows, blocking_call, with_call
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(
     Path(__file__).with_name("blocking_calls.json").read_text()
@@ -37,10 +37,10 @@ def test_every_row_is_of_a_library_that_was_recorded() -> None:
     used = {
         row.what
         for name in RECORDED
-        for row in _TABLE
+        for row in _rows()
         if any(_matches(row, frame) for frame in frames(name))
     }
-    assert {row.what for row in _TABLE} - used == {WITHOUT_A_GPU}
+    assert {row.what for row in _rows()} - used == {WITHOUT_A_GPU}
 
 
 def test_a_stack_has_the_call_that_all_looks_saw() -> None:

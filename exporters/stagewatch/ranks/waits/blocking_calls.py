@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 
 from stagewatch.core.words import printable
 from stagewatch.ranks.stacks import MAX_FRAME, Frame, Stack, Take, users_own
@@ -126,6 +127,7 @@ class _Row:
     what: str
 
 
+@cache  # and not when it is imported: most commands take no stack
 def _rows() -> list[_Row]:
     rows = []
     for text in re.split(r"\n(?=\w)", _ROWS.strip()):
@@ -133,9 +135,6 @@ def _rows() -> list[_Row]:
         whom, file, function = where.split()
         rows.append(_Row(Whom(whom), re.compile(file), re.compile(function), what.strip()))
     return rows
-
-
-_TABLE = _rows()
 
 
 def blocking_call(frames: Iterable[Frame]) -> BlockingCall | None:
@@ -161,7 +160,7 @@ def with_call(found: Stack, looks: Iterable[Take]) -> Stack:
 
 
 def _known(frame: Frame) -> BlockingCall | None:
-    for row in _TABLE:
+    for row in _rows():
         if _matches(row, frame):
             return BlockingCall(row.what.format(_name(frame)), row.whom, frame)
     return None
