@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 from requests.auth import AuthBase
+from requests.utils import get_netrc_auth
 
 from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.prometheus.failure import why_unanswered
@@ -72,11 +73,11 @@ class PrometheusApi:
         self._where = _without_user(url)
         self._url = url.rstrip("/")
         self._timeout = timeout
-        self._session = requests.Session()
-        if authorization:
-            self._session.auth = _Authorization(authorization)
-        # Given with each request: to the session's own, requests prefers REQUESTS_CA_BUNDLE.
-        self._tls: dict[str, Any] = {"verify": verify, "cert": certificate}
+        self._session = session = requests.Session()
+        # The environment and netrc are read here, and not for each of thousands of queries.
+        self._given = session.merge_environment_settings(url, {}, None, verify, certificate)
+        session.auth = _Authorization(authorization) if authorization else get_netrc_auth(url)
+        session.trust_env = False
 
     @classmethod
     def of(cls, options: PrometheusOptions) -> PrometheusApi:
@@ -154,7 +155,7 @@ class PrometheusApi:
 
     def _fetch(self, path: str, parameters: dict[str, str] | None = None) -> requests.Response:
         url = self._url + path
-        return self._session.get(url, params=parameters, timeout=self._timeout, **self._tls)
+        return self._session.get(url, params=parameters, timeout=self._timeout, **self._given)
 
     def _get(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
         try:
