@@ -34,8 +34,10 @@ sys.dont_write_bytecode = False
 # What `yaml.safe_load` reads with: written in C it takes a tenth.
 yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc, assignment]
 
-# promtool and Prometheus spend a fifth of their time on tidying up their memory, or give them more.
+# promtool and Prometheus spend a fifth of their time on tidying up their memory, or give them more;
+# and a tenth on handing work from one core to another.
 os.environ.setdefault("GOGC", "400")
+os.environ.setdefault("GOMAXPROCS", "1")
 
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
