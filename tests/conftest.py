@@ -55,12 +55,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         subprocess.run(["make", "--quiet", "rules"], cwd=Path(__file__).parents[1], check=True)
 
 
-def pytest_collection_finish() -> None:
-    """Keep what lives to the end out of each later search for garbage, which a million objects
-    make long."""
-    gc.freeze()
-
-
 LONG_SECONDS = 600
 """Tests that may take so long begin first, and others run beside them."""
 
@@ -91,6 +85,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             group = re.sub(r"\W+", "_", widest)
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_comes_later)
+    gc.freeze()  # these live to the end: each search for garbage would go through a million objects
 
 
 def _comes_later(item: pytest.Item) -> bool:

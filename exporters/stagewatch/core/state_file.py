@@ -148,12 +148,12 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda value: dict(_of_type(dict, value))
     if origin in (Counter, dict, Mapping):
         other = _reader(int if origin is Counter else others[0])
-        make = Counter if origin is Counter else dict
 
         def mapping(value: Any) -> Any:
             # A list of pairs stands for an object whose keys are no texts.
             pairs = value.items() if type(value) is dict else _of_type(list, value)
-            return make({one(key): other(item) for key, item in pairs})
+            found = {one(key): other(item) for key, item in pairs}
+            return Counter(found) if origin is Counter else found
 
         return mapping
     if origin in (tuple, frozenset):
