@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import unescape
 from pathlib import Path
 
@@ -231,6 +231,8 @@ class Installed:
     """Whom it asks."""
     in_vain: dict[signal.Signals, tuple[str, subprocess.Popen[bytes]]]
     """Likewise, by the signal after which the server answers no more as it should."""
+    since: float = field(default_factory=time.time)
+    """When its agent began to answer, as Unix time."""
 
     @property
     def keeper(self) -> psutil.Process:
@@ -257,20 +259,13 @@ class Installed:
         return wait_for(found, "a keeper of privileges")
 
 
-@pytest.fixture(scope="module")
-def blind(node: Node) -> Iterator[NodeAgent]:
-    """An agent of the unit's user that was given no capability."""
+def test_without_capabilities_the_agent_tells_what_it_cannot_see(
+    node: Node, children: Children
+) -> None:
     how = replace(as_installed.systemd(), keeper=())
     (directory := node.directory / "blind").mkdir()
-    agent = NodeAgent(directory, *arguments(directory), "--record-dir", str(node.root.ranks))
-    with Children() as children:
-        as_installed.start(how, agent, children, FIRST_UID + 20)
-        yield agent
-
-
-def test_without_capabilities_the_agent_tells_what_it_cannot_see(
-    node: Node, blind: NodeAgent
-) -> None:
+    blind = NodeAgent(directory, *arguments(directory), "--record-dir", str(node.root.ranks))
+    as_installed.start(how, blind, children, FIRST_UID + 20)
     wait_for(lambda: blind.value("stagewatch_processes_denied"), "processes that are denied")
     for collector in ("rank_io", "net", "work"):
         wait_for(
@@ -350,7 +345,7 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
         return seen[0] == seen[1] and telling <= here
 
     try:
-        wait_for(agree, "the same series", limit=90)
+        wait_for(agree, "the same series", limit=90, pause=1.0)
     except AssertionError:
         lacking, more = (
             sorted(map(str, one))[:20] for one in (seen[0] - seen[1], seen[1] - seen[0])
@@ -373,7 +368,7 @@ def test_the_page_names_the_rank_that_roots_page_names(node: Node, installed: In
         return "<string>:" in ours and ours == told(node.root)
 
     try:
-        wait_for(alike, "the same verdict, with the line", limit=150)
+        wait_for(alike, "the same verdict, with the line", limit=150, pause=1.0)
     except AssertionError:
         pytest.fail(f"{installed.how.name}: {told(installed.agent)!r}, not {told(node.root)!r}")
 
@@ -384,7 +379,7 @@ def asked_in_vain(installed: Installed) -> Installed:
     agent = installed.agent
     for job in (installed.asks, *(job for job, _ in installed.in_vain.values())):
         wait_for(lambda job=job: agent.value("rl_rank_tcp_connections", job_id=job), "a connection")
-    soon = time.time() + 3 * LOOK_SECONDS
+    soon = installed.since + 3 * LOOK_SECONDS
     name = "stagewatch_collector_last_success_timestamp_seconds"
     wait_for(lambda: (agent.value(name, collector="incidents") or 0) > soon, "looks at servers")
     psutil.Process(installed.server.pid).kill()
@@ -403,7 +398,7 @@ def test_a_server_of_another_user_that_has_ended_is_named(asked_in_vain: Install
             if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == asked_in_vain.asks
         )
 
-    wait_for(told, "the server that has ended", limit=180)
+    wait_for(told, "the server that has ended", limit=180, pause=1.0)
 
 
 @pytest.mark.parametrize(
@@ -425,7 +420,7 @@ def test_a_server_of_another_user_that_is_asked_again_and_again_is_named(
             if name == "rl_rank_waits_for" and dict(pairs)["job_id"] == job
         )
 
-    wait_for(told, "the server that is asked again and again", limit=180)
+    wait_for(told, "the server that is asked again and again", limit=180, pause=1.0)
 
 
 def test_the_debug_server_of_another_users_rank_is_asked(node: Node, installed: Installed) -> None:

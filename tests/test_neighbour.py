@@ -362,5 +362,5 @@ def test_a_library_on_a_mount_that_never_answers_hides_no_stack_of_others(
             told = [dict(pairs) for found, pairs in prepared.series() if found == name]
             return {one["job_id"] for one in told if "lost_peer" in str(one)}
 
-        wait_for(placed, "where the other one hangs", limit=150)
+        wait_for(placed, "where the other one hangs", limit=150, pause=1.0)
         assert placed() == {"542"}

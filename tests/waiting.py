@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def wait_for(
-    condition: Callable[[], T], what: str, limit: float = 60.0, *, pause: float = 0.25
+    condition: Callable[[], T], what: str, limit: float = 60.0, *, pause: float = 0.5
 ) -> T:
     """The condition's first true value; fails the test after a generous limit."""
     try:
@@ -22,7 +22,7 @@ def wait_for(
         raise AssertionError(str(error)) from None
 
 
-def becomes(condition: Callable[[], object], limit: float, pause: float = 0.25) -> bool:
+def becomes(condition: Callable[[], object], limit: float, pause: float = 0.5) -> bool:
     """Whether the condition becomes true within so many seconds."""
     try:
         waiting.wait_for(lambda: bool(condition()), "", limit, pause)

@@ -189,26 +189,27 @@ def test_no_message_in_slack_or_mail_stumbles(
     manager.tell([shape | alert for alert in told])
     clusters = {alert["labels"]["cluster"] for alert in told}
 
-    def messages() -> list[str]:
-        posts = [json.loads(body)["attachments"][0] for body in manager.heard.to("/slack")]
-        texts = [f"{post['title']}\n{post['text']}" for post in posts]
-        notes = [body for path, _, body in manager.heard.posts if path.startswith("/sns")]
-        texts += [parse_qs(note)["Message"][0] for note in notes]
-        for mail in manager.heard.mails:
-            message = message_from_string(mail)
-            (part,) = message.get_payload()
-            texts.append(f"{message['Subject']}\n{part.get_payload(decode=True).decode()}")
-        return texts
-
     warned = {
         alert["labels"]["cluster"] for alert in told if alert["labels"]["severity"] == "warning"
     }
+    heard = manager.heard
+
+    def notes() -> list[str]:
+        return [body for path, _, body in heard.posts if path.startswith("/sns")]
+
     wait_for(
-        lambda: (
-            len(messages()) >= len(clusters) + len(warned)  # tickets go to Slack and by mail
+        lambda: (  # tickets go to Slack and by mail
+            len(heard.to("/slack") + notes() + heard.mails) >= len(clusters) + len(warned)
         ),
         "a message of each alert",
         120,
     )
-    (tmp_path / "messages.txt").write_text("\n\n".join(sorted(messages())))
-    assert [stumble for text in messages() for stumble in stumbles(text)] == []
+    posts = [json.loads(body)["attachments"][0] for body in heard.to("/slack")]
+    texts = [f"{post['title']}\n{post['text']}" for post in posts]
+    texts += [parse_qs(note)["Message"][0] for note in notes()]
+    for mail in heard.mails:
+        message = message_from_string(mail)
+        (part,) = message.get_payload()
+        texts.append(f"{message['Subject']}\n{part.get_payload(decode=True).decode()}")
+    (tmp_path / "messages.txt").write_text("\n\n".join(sorted(texts)))
+    assert [stumble for text in texts for stumble in stumbles(text)] == []

@@ -33,7 +33,7 @@ from tests.network.test_infiniband import INFINIBAND, port, write
 from tests.node_agent import NodeAgent
 from tests.waiting import wait_for
 
-SCRAPE_SECONDS = 2
+SCRAPE_SECONDS = 5
 ENGINES = Path(__file__).parents[2] / "deploy" / "prometheus" / "engines.yml"
 JOB = "700"
 STALLING = "701"
@@ -175,15 +175,15 @@ class Scene:
         self.node.stop()
         wait_for(lambda: api.query('up{node="node-c"} == 0'), "the node to be silent", 60)
         self.node.start(self.node.port)
-        stalled = f'job:rl_stall:active{{job_id="{STALLING}"}}'
-        wait_for(lambda: api.query(stalled), "the job to be stalled", 180)
-        for pid in self.stalling:
-            os.kill(pid, signal.SIGUSR2)
         named = 'job:rl_stall:culprit{job_id="540"}'
         wait_for(lambda: api.query(named), "the rank that left early to be named", 180)
         for rank, process in enumerate(self.demo.ranks):
             if rank != self.demo.early:  # they spin, on both cores
                 process.send_signal(signal.SIGSTOP)
+        stalled = f'job:rl_stall:active{{job_id="{STALLING}"}}'
+        wait_for(lambda: api.query(stalled), "the job to be stalled", 180)
+        for pid in self.stalling:
+            os.kill(pid, signal.SIGUSR2)
 
     def stop(self) -> None:
         """End every process."""

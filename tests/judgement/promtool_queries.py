@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stagewatch.prometheus.api import Series
-from tests.alerts.promtool import ALERTS, group_names
+from tests.alerts.promtool import ALERTS, group_names, seconds
 
 Found = TypeVar("Found")
 _TOLD = re.compile(
@@ -73,11 +73,11 @@ class PromtoolQueries:
         }
         file.write_text(json.dumps(content | {"tests": [test]}))
         command = ["promtool", "test", "rules", str(file)]
-        environ = os.environ | {"TMPDIR": str(self._directory), "GOGC": "400"}
+        environ = os.environ | {"TMPDIR": str(self._directory)}
         done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=250)
         said = done.stdout + done.stderr
         told = {
-            (json.loads(expression), _seconds(at)): [
+            (json.loads(expression), seconds(at)): [
                 Series(
                     {name: json.loads(text) for name, text in _LABEL.findall(labels)}, float(value)
                 )
@@ -88,8 +88,3 @@ class PromtoolQueries:
         assert self._asked <= told.keys(), said
         self._answers |= told
         self._asked.clear()
-
-
-def _seconds(text: str) -> int:
-    units = {"h": 3600, "m": 60, "s": 1}
-    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", text))

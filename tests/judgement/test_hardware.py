@@ -206,7 +206,7 @@ def test_a_forged_proposal_is_refused(change: dict[str, Any], tmp_path: Path) ->
 def test_the_judge_asks_for_witnesses_and_keeps_the_proposal(
     children: Children, tmp_path: Path
 ) -> None:
-    made = Past(NOW - 900, NOW, step=5.0)
+    made = Past(NOW - 200, NOW, step=5.0)
     ranks = job(8, HUNG, job_id="540", rank_5=LEFT | {"progress_age_seconds": 90.0})
     export(made, on_nodes(ranks))
     for record, value in SUMS.items():

@@ -37,7 +37,7 @@ from stagewatch.judgement.collector import (
 from stagewatch.judgement.facts import Inside
 from stagewatch.judgement.limits import DEFAULT
 from stagewatch.judgement.service import COMMAND
-from stagewatch.judgement.watch import Watch
+from stagewatch.judgement.watch import Look, Watch
 from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import BARE_LEFT, BARE_STILL, SPIN, UNTOLD
@@ -104,8 +104,15 @@ class Counting:
         return found
 
 
-def exported(api: PrometheusApi, at: float = NOW) -> Samples:
-    return samples(Watch(api).look(at), DEFAULT)
+@pytest.fixture(scope="module")
+def look(api: PrometheusApi) -> tuple[Look, set[str]]:
+    """What a judge sees of all jobs at first, and the jobs that it has looked at."""
+    counting = Counting(api)
+    return Watch(counting).look(NOW), counting.jobs
+
+
+def exported(api: PrometheusApi) -> Samples:
+    return samples(Watch(api).look(NOW), DEFAULT)
 
 
 def labels(out: Samples, metric: Any, *names: str) -> set[tuple[str, ...]]:
@@ -113,12 +120,9 @@ def labels(out: Samples, metric: Any, *names: str) -> set[tuple[str, ...]]:
     return {tuple(one[place] for place in places) for one in out.families.get(metric, {})}
 
 
-def test_only_jobs_in_trouble_are_looked_at(api: PrometheusApi) -> None:
-    counting = Counting(api)
-    watch = Watch(counting)
-    look = watch.look(NOW)
-    assert {key[1] for key in look.jobs} == {"hangs", "alike", "lost-one", "announced", "asleep"}
-    assert counting.jobs == {key[1] for key in look.jobs}
+def test_only_jobs_in_trouble_are_looked_at(look: tuple[Look, set[str]]) -> None:
+    jobs = {key[1] for key in look[0].jobs}
+    assert jobs == {"hangs", "alike", "lost-one", "announced", "asleep"} == look[1]
 
 
 def test_a_job_that_tells_nothing_is_looked_at_once_it_stands_still_and_misses_a_rank_or_for_long(
@@ -157,8 +161,8 @@ def test_a_job_that_tells_nothing_is_looked_at_once_it_stands_still_and_misses_a
     }
 
 
-def test_who_is_at_fault_is_exported_with_how_sure_that_is(api: PrometheusApi) -> None:
-    out = exported(api)
+def test_who_is_at_fault_is_exported_with_how_sure_that_is(look: tuple[Look, set[str]]) -> None:
+    out = samples(look[0], DEFAULT)
     assert out.value(JOBS) == 5
     assert labels(out, STALLED, "cluster", "job_id", "role") == {
         ("c", name, "train") for name in ("hangs", "alike", "asleep")
@@ -182,15 +186,15 @@ def test_who_is_at_fault_is_exported_with_how_sure_that_is(api: PrometheusApi) -
     assert BLIND not in out.families
 
 
-def test_a_second_judge_says_what_the_first_one_says(api: PrometheusApi) -> None:
+def test_a_second_judge_says_what_the_first_one_says(
+    api: PrometheusApi, look: tuple[Look, set[str]]
+) -> None:
     first = Watch(api)
     for seconds in range(60, 0, -5):
         first.look(NOW - seconds)
-    later = samples(Watch(api).look(NOW), DEFAULT)
-    assert samples(first.look(NOW), DEFAULT).families.keys() == later.families.keys()
-    assert labels(samples(first.look(NOW), DEFAULT), CULPRIT, *CULPRIT.labels) == labels(
-        later, CULPRIT, *CULPRIT.labels
-    )
+    one, later = samples(first.look(NOW), DEFAULT), samples(look[0], DEFAULT)
+    assert one.families.keys() == later.families.keys()
+    assert labels(one, CULPRIT, *CULPRIT.labels) == labels(later, CULPRIT, *CULPRIT.labels)
 
 
 def test_without_the_rules_jobs_are_judged_by_their_own_series_and_it_is_told(

@@ -1,25 +1,40 @@
-"""A Python that has PyTorch and some GPUs, as `stagewatch qualify --python` runs it: a stand-in.
-
-Run with what a worker is run with.  `figures.json` beside the script says what each GPU does: by
-part a list of what its worker prints, `hang` for one that never does.
-"""
+"""A Python that has PyTorch and some GPUs, as `stagewatch qualify --python` runs it: a stand-in."""
 
 from __future__ import annotations
 
 import json
-import sys
-import time
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
+WORKER = """#!/bin/sh
+at=${3##*'"gpu": '}
+at=${at%%[!0-9]*}
+exec cat "$0.$2.${at:-0}"
+"""
+"""Prints what the worker of a part and a GPU would: a file beside it holds that."""
+
 
 def python_with(directory: Path, figures: dict[str, Any]) -> Path:
-    """The path of such a Python."""
-    directory.mkdir(exist_ok=True)
-    (directory / "figures.json").write_text(json.dumps(figures))
+    """The path of such a Python.
+
+    `figures` has by part a list of what the worker of each GPU prints, `hang` for one that never
+    does.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
     python = directory / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {directory} "$@"\n')
+    python.write_text(WORKER)
     python.chmod(0o755)
+    for part, each in figures.items():
+        for at, found in enumerate(each):
+            file = directory / f"python.{part}.{at}"
+            if found == "hang":
+                os.mkfifo(file)
+            else:
+                text = found if isinstance(found, str) else json.dumps(found)
+                file.write_text(f"a library's greeting\n{text}")
     return python
 
 
@@ -32,19 +47,3 @@ def healthy(model: str = "NVIDIA H100 80GB HBM3", count: int = 8) -> dict[str, A
         "product": [{"value": 6.7e14, "same": True}] * count,
         "all_reduce": [{"value": 3.6e11, "same": True}] * count,
     }
-
-
-def main() -> None:
-    """Print what the worker of a part and a GPU would."""
-    directory, _, part, asked = Path(sys.argv[1]), *sys.argv[2:]
-    arguments = json.loads(asked)
-    figures = json.loads((directory / "figures.json").read_text())
-    at = arguments.get("gpu") or 0
-    found = figures[part][at]
-    if found == "hang":
-        time.sleep(600)
-    print("a library's greeting\n" + (found if isinstance(found, str) else json.dumps(found)))
-
-
-if __name__ == "__main__":
-    main()

@@ -48,10 +48,10 @@ def paid_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> st
     return filled_prometheus(children, tmp_path_factory.mktemp("paid") / "p", paid())
 
 
-def experiment_of(url: str) -> Experiment:
+def experiment_of(url: str, baseline: str = "10m-before") -> Experiment:
     """The experiment S1 #2 that a server's history holds."""
     with closing(PrometheusApi(url)) as api:
-        return make_experiment(api, Wanted("cpu-1"))
+        return make_experiment(api, Wanted("cpu-1", baseline))
 
 
 @pytest.fixture(scope="package")

@@ -128,13 +128,9 @@ def test_the_command_writes_page_values_and_figures(
     assert series["rollout 2", "run-queue wait"]["deviated"] == past.T + past.EFFECT
 
 
-def test_a_baseline_is_as_long_as_something_was_seen(contention_url: str, tmp_path: Path) -> None:
-    data = tmp_path / "report.json"
-    given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
-    given += ["--output", str(tmp_path)]
-    assert main([*given, "--baseline", "20m-before"]) == 0
-    baseline = json.loads(data.read_text())["baseline"]
-    assert baseline["end"] - baseline["start"] == pytest.approx(600, abs=3)
+def test_a_baseline_is_as_long_as_something_was_seen(contention_url: str) -> None:
+    baseline = experiment_of(contention_url, baseline="20m-before").baseline
+    assert baseline.end - baseline.start == pytest.approx(600, abs=3)
 
 
 def test_a_baseline_that_is_too_short_is_said_to_be(contention_url: str, tmp_path: Path) -> None:

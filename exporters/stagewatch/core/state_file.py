@@ -13,11 +13,11 @@ import math
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NoReturn, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from stagewatch.core.files import write_atomically
 from stagewatch.core.words import printable
@@ -122,46 +122,55 @@ def decode(kind: Any, value: Any) -> Any:
 
     Raises one of `BROKEN`.
     """
-    if isinstance(kind, type) and is_dataclass(kind):
-        make: Any = kind
-        hints = hints_of(make)
-        if type(value) is list:
-            value = dict(zip(hints, value, strict=True))
-        return make(**{name: decode(hint, value[name]) for name, hint in hints.items()})
+    return _reader(kind)(value)
+
+
+@cache  # to look at a type takes longer than to read a value of it
+def _reader(kind: Any) -> Callable[[Any], Any]:
     if readers := getattr(kind, "__metadata__", ()):
-        return readers[0](value)
-    if hasattr(kind, "_fields"):
-        pairs = zip(hints_of(kind).values(), _of_type(list, value), strict=True)
-        return kind(*(decode(hint, item) for hint, item in pairs))
+        return cast("Callable[[Any], Any]", readers[0])
+    if (by_name := is_dataclass(kind)) or hasattr(kind, "_fields"):
+        parts = {name: _reader(hint) for name, hint in hints_of(kind).items()}
+
+        def with_fields(value: Any) -> Any:
+            if type(value) is list or not by_name:
+                value = dict(zip(parts, _of_type(list, value), strict=True))
+            return kind(**{name: read(value[name]) for name, read in parts.items()})
+
+        return with_fields
     first, *others = get_args(kind) or (None,)
-    origin: Any = get_origin(kind)
+    if first is None:
+        return cast("Callable[[Any], Any]", _READERS.get(kind, kind))
+    one, origin = _reader(first), get_origin(kind)
     if origin is list:
-        return [decode(first, item) for item in _of_type(list, value)]
-    if origin is Counter:
-        return Counter(dict(_items(first, int, value)))
-    if origin in (dict, Mapping):
-        return dict(_items(first, others[0], value))
+        return lambda value: [one(item) for item in _of_type(list, value)]
+    if others == [Any]:
+        return lambda value: dict(_of_type(dict, value))
+    if origin in (Counter, dict, Mapping):
+        other = _reader(int if origin is Counter else others[0])
+
+        def mapping(value: Any) -> Any:
+            # A list of pairs stands for an object whose keys are no texts.
+            pairs = value.items() if type(value) is dict else _of_type(list, value)
+            found = {one(key): other(item) for key, item in pairs}
+            return Counter(found) if origin is Counter else found
+
+        return mapping
     if origin in (tuple, frozenset):
-        if type(value) not in (list, tuple) or len(value) > MAX_ITEMS:
-            raise ValueError("it is no list, or too long")
-        kinds = [first] * len(value) if not others or others == [...] else [first, *others]
-        return origin(decode(one, item) for one, item in zip(kinds, value, strict=True))
-    if first is not None:
-        return None if value is None else decode(first, value)
-    return _READERS.get(kind, kind)(value)
+        fixed = [one, *map(_reader, others)] if others and others != [...] else []
+
+        def items(value: Any) -> Any:
+            if type(value) not in (list, tuple) or len(value) > MAX_ITEMS:
+                raise ValueError("it is no list, or too long")
+            reads = fixed or [one] * len(value)
+            return origin(read(item) for read, item in zip(reads, value, strict=True))
+
+        return items
+    return lambda value: None if value is None else one(value)
 
 
 hints_of = cache(partial(get_type_hints, include_extras=True))
 """The types of a class's fields, by their names."""
-
-
-def _items(key: Any, item: Any, value: Any) -> Iterable[tuple[Any, Any]]:
-    """The items of an object, or of the list of pairs that stands for an object whose keys are no
-    texts."""
-    if item is Any:
-        return _of_type(dict, value).items()
-    pairs = value.items() if type(value) is dict else _of_type(list, value)
-    return [(decode(key, one), decode(item, other)) for one, other in pairs]
 
 
 def _of_type(kind: type[T], value: Any) -> T:

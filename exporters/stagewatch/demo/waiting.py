@@ -17,10 +17,10 @@ class TookTooLong(StagewatchError):
     """A condition has not become true in time."""
 
 
-def wait_for(condition: Condition[T], what: str, limit: float = 60.0, pause: float = 0.25) -> T:
+def wait_for(condition: Condition[T], what: str, limit: float = 60.0, pause: float = 0.5) -> T:
     """The condition's first true value.  Raises `TookTooLong` after `limit` seconds.
 
-    The next check is after a fiftieth of the seconds waited so far or nine times the duration of a
+    The next check is after a twentieth of the seconds waited so far or nine times the duration of a
     check, at least 0.02 s and at most `pause`, since checks keep a small machine busy.
     """
     began = looked = time.monotonic()
@@ -28,6 +28,6 @@ def wait_for(condition: Condition[T], what: str, limit: float = 60.0, pause: flo
         now = time.monotonic()
         if now - began > limit:
             raise TookTooLong(f"did not happen within {limit:g} s: {what}")
-        time.sleep(min(max((now - began) / 50, 9 * (now - looked), 0.02), pause))
+        time.sleep(min(max((now - began) / 20, 9 * (now - looked), 0.02), pause))
         looked = time.monotonic()
     return value

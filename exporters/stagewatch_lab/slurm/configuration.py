@@ -18,7 +18,7 @@ SETTINGS: Mapping[str, str] = {
     "ProctrackType": "proctrack/linuxproc",
     "TaskPlugin": "task/none",
     "JobAcctGatherType": "jobacct_gather/linux",
-    "JobAcctGatherFrequency": "1",
+    "JobAcctGatherFrequency": "30",
     "SelectType": "select/cons_tres",
     "SelectTypeParameters": "CR_Core_Memory",
     "SlurmdParameters": "config_overrides",
