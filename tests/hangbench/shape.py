@@ -320,7 +320,8 @@ def find_programs(only: tuple[str, ...] = ()) -> list[Shape]:
 def bare(shape: Shape) -> Shape:
     """The same job without the client, on one node, as long as its stillness takes to be odd."""
     watch = shape.watch if shape.healthy else MAX_BARE_WATCH
-    return replace(shape, backend="bare", nodes=1, watch=watch)
+    needs = (*(["torch"] if shape.backend == "torch" else []), *shape.needs)
+    return replace(shape, backend="bare", nodes=1, watch=watch, needs=needs)
 
 
 class _Reader:

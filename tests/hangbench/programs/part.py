@@ -64,7 +64,8 @@ class Part:
         self._board = Board(directory(), 0)
         self.at = 0
         self._peers: list[socket.socket] = []
-        if os.environ[BARE] == "False":
+        self._bare = os.environ[BARE] == "True"
+        if not self._bare:
             stagewatch.init(self.role, job_id=shape.name, rank=self.rank, world_size=self.size)
 
     def step(self, heartbeat: bool = True) -> bool:
@@ -114,13 +115,18 @@ class Part:
                     _receive(peer)
             self._board.inside(self.process, False)
 
+    def hook(self, framework: str) -> None:
+        """Take stages from a framework."""
+        if not self._bare:
+            stagewatch.install(framework)
+
     def form_group(self) -> None:
         """Form PyTorch's group of all ranks, on gloo, and record its collectives."""
         import torch.distributed as distributed  # which few programs need
 
         os.environ |= {"LOCAL_RANK": str(self.rank), "LOCAL_WORLD_SIZE": str(self.size)}
-
-        stagewatch.watch_collectives(distributed)
+        if not self._bare:
+            stagewatch.watch_collectives(distributed)
         distributed.init_process_group(
             "gloo",
             init_method=f"file://{directory()}/rendezvous",

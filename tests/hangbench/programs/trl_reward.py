@@ -17,7 +17,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-import stagewatch
 from tests.hangbench.programs.part import Part, directory
 
 LIMIT_SECONDS = 15
@@ -81,7 +80,7 @@ def tiny() -> tuple[Any, Any]:
 def main() -> None:
     """Train."""
     part = Part()
-    stagewatch.install("trl")
+    part.hook("trl")
     torch.set_num_threads(1)
     part.form_group()
     signal.signal(signal.SIGALRM, too_long)
