@@ -13,21 +13,20 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from tests.client.jobs.tiny import tiny_model, tiny_tokenizer
 from tests.hangbench.programs.part import Part, directory
 
 LIMIT_SECONDS = 15
-WORDS = ["<pad>", "<eos>", "<unk>", *(f"w{number}" for number in range(29))]
 
 
 class Term:
     """A part of an expression, which a cache forgets when nobody needs it any more."""
 
     def __del__(self) -> None:
-        sorted(range(100_000), key=lambda number: -number)
+        sum(number for number in range(100_000))
 
 
 def simplify(seconds: float) -> float:
@@ -65,18 +64,6 @@ class Steps(TrainerCallback):  # type: ignore[misc]
         self._part.step(heartbeat=False)
 
 
-def tiny() -> tuple[Any, Any]:
-    """A random model and its tokenizer."""
-    sizes = {"vocab_size": len(WORDS), "hidden_size": 16, "intermediate_size": 32}
-    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
-    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **special)
-    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, **tokens)), tokenizer
-
-
 def main() -> None:
     """Train."""
     part = Part()
@@ -91,9 +78,8 @@ def main() -> None:
             seconds = 86400.0 if part.given.fault else part.given.pause / len(completions)
         return [checked(seconds) for _ in completions]
 
-    model, tokenizer = tiny()
     GRPOTrainer(
-        model=model,
+        model=tiny_model(),
         reward_funcs=reward,
         args=GRPOConfig(
             output_dir=str(directory() / "out"),
@@ -108,7 +94,7 @@ def main() -> None:
             disable_tqdm=True,
         ),
         train_dataset=Dataset.from_dict({"prompt": ["w1 w2 w3"] * 64}),
-        processing_class=tokenizer,
+        processing_class=tiny_tokenizer(),
         callbacks=[Steps(part)],
     ).train()
 
