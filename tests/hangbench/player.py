@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,25 @@ def torch_python() -> str:
     return str(frameworks) if frameworks.exists() else ""
 
 
+def needed(shape: Shape) -> tuple[str, ...]:
+    """Packages that a shape needs of the interpreter that has PyTorch."""
+    return (*(["torch"] if shape.backend == "torch" else []), *shape.needs)
+
+
+@cache
+def has(python: str, package: str) -> bool:
+    """Whether an interpreter finds a package; an empty one finds none."""
+    code = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({package!r}))"
+    return bool(python) and not subprocess.run([python, "-c", code], check=False).returncode
+
+
 def lacks(shape: Shape) -> str:
     """What this machine lacks to play a shape, empty if nothing."""
-    if shape.backend == "torch" and not torch_python():
-        return f"needs PyTorch (make test-frameworks sets it up, or {TORCH_PYTHON} names a python)"
+    for package in needed(shape):
+        if not has(torch_python(), package):
+            name = {"torch": "PyTorch"}.get(package, package)
+            hint = f"make test-frameworks sets it up, or {TORCH_PYTHON} names a python"
+            return f"needs {name} ({hint})"
     if any(queue.via == "zmq" for queue in shape.queues.values()) and not find_spec("zmq"):
         return "needs pyzmq"
     return (missing() if shape.mounts else "") or throttles.missing(shape.uses)
@@ -269,7 +285,7 @@ class Play:
 
     def _python(self) -> tuple[str, ...]:
         within = throttles.within(self._network) if self._network else ()
-        return (*within, torch_python() if self.shape.backend == "torch" else sys.executable)
+        return (*within, torch_python() if needed(self.shape) else sys.executable)
 
     def _start(
         self, command: list[str], log: str, environ: dict[str, str]

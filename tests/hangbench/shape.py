@@ -45,7 +45,7 @@ CONDITIONS = _words("do ranks at every from until stage substage trigger device"
 HEAD = _words(
     "set first_played title source taken kind healthy seed backend report wait via poll_seconds "
     "world nodes jitter steps watch cores blind_spot groups role server absent init step beside "
-    "final expect slow program arguments"
+    "final expect slow program arguments needs"
 )
 FIRST_THREAD = _words("collective wait send recv ddp init_group reform finish")
 """Actions of the first thread of a rank alone."""
@@ -178,6 +178,8 @@ class Shape:
     """A script of `programs` that each rank runs instead."""
     arguments: tuple[str, ...] = ()
     """Of the script."""
+    needs: tuple[str, ...] = ()
+    """Packages that the script imports, besides those of the tests."""
     absent: frozenset[int] = frozenset()
     """Processes that are never launched."""
     healthy: bool = False
@@ -318,7 +320,8 @@ def find_programs(only: tuple[str, ...] = ()) -> list[Shape]:
 def bare(shape: Shape) -> Shape:
     """The same job without the client, on one node, as long as its stillness takes to be odd."""
     watch = shape.watch if shape.healthy else MAX_BARE_WATCH
-    return replace(shape, backend="bare", nodes=1, watch=watch)
+    needs = (*(["torch"] if shape.backend == "torch" else []), *shape.needs)
+    return replace(shape, backend="bare", nodes=1, watch=watch, needs=needs)
 
 
 class _Reader:
@@ -368,6 +371,7 @@ class _Reader:
             beside=self._entries("beside"),
             program=table.get("program", ""),
             arguments=tuple(table.get("arguments", ())),
+            needs=tuple(table.get("needs", ())),
             absent=frozenset(table.get("absent", ())),
             expect=self._expectation(healthy),
             servers=self._servers(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import socket
@@ -63,14 +64,16 @@ class Part:
         self._board = Board(directory(), 0)
         self.at = 0
         self._peers: list[socket.socket] = []
-        if os.environ[BARE] == "False":
+        self._bare = os.environ[BARE] == "True"
+        if not self._bare:
             stagewatch.init(self.role, job_id=shape.name, rank=self.rank, world_size=self.size)
 
-    def step(self) -> bool:
-        """Begin the next step."""
+    def step(self, heartbeat: bool = True) -> bool:
+        """Begin the next step; without a heartbeat where a framework's hook marks it."""
         self.at += 1
         self._board.mark(self.process, self.at)
-        stagewatch.heartbeat(self.at)
+        if heartbeat:
+            stagewatch.heartbeat(self.at)
         return True
 
     def struck(self) -> bool:
@@ -111,6 +114,26 @@ class Part:
                 else:
                     _receive(peer)
             self._board.inside(self.process, False)
+
+    def hook(self, framework: str) -> None:
+        """Take stages from a framework."""
+        if not self._bare:
+            stagewatch.install(framework)
+
+    def form_group(self) -> None:
+        """Form PyTorch's group of all ranks, on gloo, and record its collectives."""
+        import torch.distributed as distributed  # which few programs need
+
+        os.environ |= {"LOCAL_RANK": str(self.rank), "LOCAL_WORLD_SIZE": str(self.size)}
+        if not self._bare:
+            stagewatch.watch_collectives(distributed)
+        distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{directory()}/rendezvous",
+            rank=self.rank,
+            world_size=self.size,
+            timeout=datetime.timedelta(days=1),
+        )
 
     def _connect(self) -> None:
         name = f"reduce.{self.role}"

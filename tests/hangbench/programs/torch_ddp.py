@@ -6,17 +6,15 @@ with `--loader`, a worker of its loader never comes back from a sample.
 
 from __future__ import annotations
 
-import datetime
 import sys
 import time
 
 import torch
-import torch.distributed as distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 import stagewatch
-from tests.hangbench.programs.part import Part, directory
+from tests.hangbench.programs.part import Part
 
 LENGTH = 1000
 
@@ -43,14 +41,7 @@ def main() -> None:
     part = Part()
     given = part.given
     torch.set_num_threads(1)
-    stagewatch.watch_collectives(distributed)
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{directory()}/rendezvous",
-        rank=part.rank,
-        world_size=part.size,
-        timeout=datetime.timedelta(days=1),
-    )
+    part.form_group()
     mine = given.rank == part.process
     seconds = 86400.0 if given.fault else given.pause
     samples = Samples(given.at + 3 if loader and mine else -1, seconds)
