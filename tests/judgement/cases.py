@@ -915,6 +915,15 @@ CASES: dict[str, Case] = {
         {2: SLEEPS, 3: SLEEPS | {"kernel_waits": (KernelWait(""),)}},
         "outsider",
     ),
+    "two-wait-for-each-other-and-one-asks-a-queue-that-they-may-fill": nobody(
+        3,
+        asks("broker (pid 7)", ("train", 0), ("train", 1)),
+        {
+            0: SLEEPS | {"kernel_waits": (KernelWait("a read of a pipe", "train", 1),)},
+            1: SLEEPS | {"kernel_waits": (KernelWait("a read of a pipe", "train", 0),)},
+        },
+        "group_only",
+    ),
     "two-of-five-ask-a-queue-that-one-may-yet-fill": well(
         5,
         asks("redis-server (pid 7)", ("train", 2), ("train", 3), ("train", 4)),

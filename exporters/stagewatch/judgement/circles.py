@@ -4,7 +4,7 @@ for another role, and that role waits for the ranks inside the collective."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from stagewatch.judgement.case import Case, Charge
 from stagewatch.judgement.graph import Edge, Kind, Where
@@ -57,6 +57,29 @@ def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> st
     be a queue that one of its clients has to fill, so it does not count while one of its clients is
     not seen to wait.
     """
+    waiters, asked, waiting = _asked(cases, beside)
+    if len(asked) > MAX_SERVERS:
+        return ""
+    free = {name for rank, names in waiters.items() if rank not in waiting for name in names}
+    found = [
+        name
+        for name, works in asked.items()
+        if works and name not in free and waiting <= _all_waiting_for([name], waiters)
+    ]
+    return found[0] if len(found) == 1 else ""
+
+
+def waits_without_servers(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> bool:
+    """Whether a rank waits, directly or through others, for none of the asked processes."""
+    waiters, asked, waiting = _asked(cases, beside)
+    return not waiting <= _all_waiting_for(asked, waiters)
+
+
+def _asked(
+    cases: Mapping[str, Case], beside: Mapping[str, Beside]
+) -> tuple[Mapping[_Node, set[_Node]], dict[str, bool], set[Rank]]:
+    """Who waits for whom; the asked processes, each with whether a rank asked it inside a stage or
+    while a peer was in a collective; and the ranks that wait."""
     waiters: defaultdict[_Node, set[_Node]] = defaultdict(set)
     asked: dict[str, bool] = {}
     waiting: set[Rank] = set()
@@ -77,21 +100,15 @@ def server_of_all(cases: Mapping[str, Case], beside: Mapping[str, Beside]) -> st
                     waiters[wait.through].add((role, rank.rank))
                 if wait.rank is not None:
                     waiters[wait.role, wait.rank].add(wait.through or (role, rank.rank))
-    if len(asked) > MAX_SERVERS:
-        return ""
-    free = {name for rank, names in waiters.items() if rank not in waiting for name in names}
-    found = [
-        name
-        for name, works in asked.items()
-        if works and name not in free and waiting <= _all_waiting_for(name, waiters)
-    ]
-    return found[0] if len(found) == 1 else ""
+    return waiters, asked, waiting
 
 
-def _all_waiting_for(name: str, waiters: Mapping[_Node, Collection[_Node]]) -> set[_Node]:
-    """All whose waits lead to the process, directly or through others."""
-    seen: set[_Node] = {name}
-    todo: list[_Node] = [name]
+def _all_waiting_for(
+    names: Iterable[str], waiters: Mapping[_Node, Collection[_Node]]
+) -> set[_Node]:
+    """All whose waits lead to one of the processes, directly or through others."""
+    seen: set[_Node] = set(names)
+    todo = list(seen)
     while todo:
         more = set(waiters.get(todo.pop(), ())) - seen
         seen |= more

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from stagewatch.judgement.case import Case, Charge
-from stagewatch.judgement.circles import late_in_circle, server_of_all
+from stagewatch.judgement.circles import late_in_circle, server_of_all, waits_without_servers
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.fault import accuse
 from stagewatch.judgement.limits import (
@@ -280,7 +280,7 @@ class _Job:
         self._charge_who_waits_for_nobody()
         if not self._blame_server(shared):
             self._close_circle(shared)
-            self._blame_outsiders()
+            self._blame_outsiders(shared)
 
     def _charge_awaited_roles(self, shared: Mapping[str, Beside]) -> None:
         """Let charges count in roles that are not stalled: against ranks that other roles visibly
@@ -397,7 +397,7 @@ class _Job:
             if self.stuck[role]:
                 self.cases[role] = replace(self.cases[role], charges=charges, unnamed="")
 
-    def _blame_outsiders(self) -> None:
+    def _blame_outsiders(self, shared: Mapping[str, Beside]) -> None:
         """Decide which roles wait for a process that is no rank (`outsider`), and which for another
         role.
 
@@ -414,12 +414,15 @@ class _Job:
         else:
             firm |= self._pass_on_outsiders(firm)
             chosen = {role for role in firm if self.stuck[role]}
-            spared = self.cases.keys() - chosen
+            several = chosen or len(self.cases) > 1
+            elsewhere = several or waits_without_servers(self.cases, shared)
+            spared = self.cases.keys() - chosen if elsewhere else set()
         for role, case in self.cases.items():
             if role in chosen:
                 self.cases[role] = replace(case, unnamed="outsider", outside=case.firm_outside)
             elif role in spared and case.unnamed == "outsider":
-                self.cases[role] = replace(case, unnamed="other_role")
+                unnamed = "other_role" if len(self.cases) > 1 else "group_only"
+                self.cases[role] = replace(case, unnamed=unnamed)
 
     def _pass_on_outsiders(self, firm: Set[str]) -> set[str]:
         """Let roles wait for a process if they wait for a role that makes no step because it waits
