@@ -34,7 +34,7 @@ class Inspect:
     def __call__(self, *arguments: str) -> str:
         """Its output; its exit status and warnings stay in `status` and `warnings`."""
         given = ("--job", self.job_id, "--record-dir", self.record_dir)
-        done = run_stagewatch("inspect", *given, *arguments, STAGEWATCH_JUDGE_UNTAUGHT_SECONDS="10")
+        done = run_stagewatch("inspect", *given, *arguments)
         self.status = done.returncode
         assert "Traceback" not in done.stderr
         self.warnings = done.stderr
