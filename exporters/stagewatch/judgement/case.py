@@ -346,15 +346,13 @@ class Case:
         ages = [rank.step_age_seconds or 0.0 for rank in self.live]
         return bool(ages) and min(ages) > max(seconds - LATER_SECONDS, STEPLESS_SECONDS)
 
-    def marks_in_vain(self, seconds: float) -> set[int]:
+    @property
+    def marks_in_vain(self) -> set[int]:
         """Places of the ranks that wait, and make marks but no step, as in a loop that repeats a
-        request.
-
-        `seconds`: how long their peers have made neither marks nor steps; 0 if all go on."""
+        request, while a peer is overdue."""
+        late = any(rank.overdue for rank in self.live)
         return {
-            at
-            for at, rank in enumerate(self.live)
-            if seconds and at in self.waiting and rank.stepless
+            at for at, rank in enumerate(self.live) if late and at in self.waiting and rank.stepless
         }
 
     def retries(self, seconds: float) -> bool:

@@ -157,7 +157,7 @@ class _Job:
         """Whether every live rank is overdue, or makes marks although it holds others up or waits,
         and the role has no excuse."""
         case = self.cases[role]
-        still = case.holding | case.marks_in_vain(_silence(case.live))
+        still = case.holding | case.marks_in_vain
         return (
             bool(case.live)
             and all(rank.overdue or at in still for at, rank in enumerate(case.live))
@@ -415,7 +415,8 @@ class _Job:
             firm |= self._pass_on_outsiders(firm)
             chosen = {role for role in firm if self.stuck[role]}
             several = chosen or len(self.cases) > 1
-            elsewhere = several or waits_without_servers(self.cases, shared)
+            asks = any(case.unnamed == "outsider" for case in self.cases.values())
+            elsewhere = several or (asks and waits_without_servers(self.cases, shared))
             spared = self.cases.keys() - chosen if elsewhere else set()
         for role, case in self.cases.items():
             if role in chosen:
