@@ -25,9 +25,7 @@ EVIDENCE = (
 """That of `stage_behind` goes with its fact."""
 FACTS: Mapping[str, Callable[[RankFacts], RankFacts]] = {
     "stack": lambda rank: replace(rank, stack=NO_STACK),
-    "apart_before": lambda rank: replace(rank, apart_before=False),
     "behind": lambda rank: replace(rank, behind=False),
-    "substage": lambda rank: replace(rank, substage=""),
     "at_work": lambda rank: replace(rank, at_work=False),
     "device": lambda rank: replace(rank, device=None),
     "step_age_seconds": lambda rank: replace(rank, step_age_seconds=None),

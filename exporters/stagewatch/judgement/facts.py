@@ -144,8 +144,6 @@ class RankFacts:
     unmarked: bool = False
     """Whether it has never made a mark of progress, so that only its collectives show that it goes
     on; in a job without any marks, only the memory that it takes and the bytes that it moves."""
-    apart_before: bool = False
-    """Whether it was in another stage than most of its role even before the job stood still."""
     dead_seconds: float | None = None
     """How long it has been known to be dead; `None` if it lives, or at a first look."""
     marking_seconds: float | None = None
@@ -265,7 +263,7 @@ def silent_seconds(
 
 
 _OF_A_CLUSTER = (
-    *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
+    *("node", "node_lost", "behind", "unmarked", "dead_seconds"),
     *("gpu", "device", "gpu_kernel", "kernel_waits", "marking_seconds", "heard_seconds", "nccl"),
 )
 """Facts that only a cluster's series give, and no single look at a node."""

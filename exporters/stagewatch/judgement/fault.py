@@ -369,14 +369,13 @@ def _by_device(live: Sequence[RankFacts], graph: Graph) -> Charges:
 
 
 def _in_another_stage(live: Sequence[RankFacts], others: Beside) -> set[int]:
-    """The few ranks in another stage or substage than all others; also the only rank of the job
-    inside a stage, if other ranks of its role are between two stages."""
+    """The few ranks in another stage than all others; also the only rank of the job inside a stage,
+    if other ranks of its role are between two stages."""
     stages = [rank.stage for rank in live]
-    one_stage = None not in stages and len(set(stages)) == 1
-    few = _minority([rank.substage for rank in live] if one_stage else stages)
+    few = _minority(stages)
     if "idle" in stages:
         few |= {place for place, rank in enumerate(live) if rank.rank == others.alone_in_stage}
-    return {place for place in few if not live[place].apart_before}
+    return few
 
 
 def _alone_in_stack(live: Sequence[RankFacts]) -> set[int]:

@@ -80,8 +80,6 @@ SUMS = {
     "recent_seconds": "job_role_stage:rl_progress_gap_recent:seconds",
 }
 """The records of `alerts/stalls.rules.yaml` with sums over the gaps of a role and stage."""
-_BEFORE_SECONDS = (20.0, 60.0, 300.0)
-"""How long before the job stood still to look which ranks stood apart."""
 _SCRAPES = "5s"
 _VANISHED, _VANISHED_SHARE = 3, 0.1
 """If at least so many targets, and more than this share of all, are scraped no more, the judge
@@ -189,7 +187,6 @@ class Asker:
         self._api = api
         self._limits = limits
         self._recorded = recorded
-        self._before: dict[JobKey, tuple[float, frozenset[RankKey]]] = {}
         self.blind = False
         """Whether, at the last look, agents were missing from the scraped targets."""
 
@@ -212,11 +209,7 @@ class Asker:
             )
             for key, ranks in left.items():
                 jobs[key].departed = ranks
-        moments = {key: moment(key[1], job, at, self._limits) for key, job in jobs.items()}
-        for key in jobs:
-            moments[key] = self._with_apart_before(key, moments[key])
-        self._before = {key: one for key, one in self._before.items() if key in jobs}
-        return moments
+        return {key: moment(key[1], job, at, self._limits) for key, job in jobs.items()}
 
     def _failures(self, jobs: Mapping[JobKey, JobSeries], at: float) -> None:
         """Read when the first failures were scraped, since their age is as of that time."""
@@ -299,47 +292,6 @@ class Asker:
         gone = before - asked
         many = len(gone) >= _VANISHED and len(gone) > _VANISHED_SHARE * len(before)
         return {_agent_key(one.labels) for one in now if one.value}, gone if many else set()
-
-    def _with_apart_before(self, key: JobKey, now: Moment) -> Moment:
-        """The moment with `apart_before` set: which ranks stood apart before the first one was
-        overdue."""
-        late = [rank.late_seconds for rank in now.ranks if rank.late_seconds is not None]
-        if not late:
-            return now
-        began = round((now.time - max(late)) / 5) * 5.0
-        known = self._before.get(key)
-        if known is None or known[0] != began:
-            known = self._before[key] = began, self._apart_before(key, began)
-        return replace(
-            now,
-            ranks=tuple(
-                replace(rank, apart_before=(rank.role, str(rank.rank), rank.node) in known[1])
-                for rank in now.ranks
-            ),
-        )
-
-    def _apart_before(self, key: JobKey, began: float) -> frozenset[RankKey]:
-        """The ranks that were in another stage or substage than most of their role at every look
-        before `began`."""
-        apart: list[set[RankKey]] = []
-        for seconds in _BEFORE_SECONDS:
-            stages = {
-                rank_key(one.labels): (one.labels.get("stage", ""), one.labels.get("substage", ""))
-                for one in self._api.query(
-                    f"rl_rank_stage_open_seconds{{{matchers_of([key])}}}", began - seconds
-                )
-            }
-            apart += [_apart(stages)] if stages else []
-        return frozenset(set.intersection(*apart) if apart else ())
-
-
-def _apart(stages: Mapping[RankKey, tuple[str, str]]) -> set[RankKey]:
-    """The ranks in another stage or substage than most of their role."""
-    roles: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-    for (role, *_), where in sorted(stages.items()):
-        roles[role][where] += 1
-    most = {role: places.most_common(1)[0][0] for role, places in roles.items()}
-    return {place for place, where in stages.items() if where != most[place[0]]}
 
 
 def _agent_key(labels: Mapping[str, str]) -> JobKey:
