@@ -48,7 +48,12 @@ def torch_python() -> str:
 
 def needed(shape: Shape) -> tuple[str, ...]:
     """Packages that a shape needs of the interpreter that has PyTorch."""
-    return (*(["torch"] if shape.backend == "torch" else []), *shape.needs)
+    torch = ("torch",) if shape.backend == "torch" else ()
+    return (*torch, *({"ray"} & _vias(shape)), *shape.needs)
+
+
+def _vias(shape: Shape) -> set[str]:
+    return {queue.via for queue in shape.queues.values()}
 
 
 @cache
@@ -65,7 +70,7 @@ def lacks(shape: Shape) -> str:
             name = {"torch": "PyTorch"}.get(package, package)
             hint = f"make test-frameworks sets it up, or {TORCH_PYTHON} names a python"
             return f"needs {name} ({hint})"
-    if any(queue.via == "zmq" for queue in shape.queues.values()) and not find_spec("zmq"):
+    if "zmq" in _vias(shape) and not find_spec("zmq"):
         return "needs pyzmq"
     return (missing() if shape.mounts else "") or throttles.missing(shape.uses)
 
@@ -156,6 +161,8 @@ class Play:
             if queue.via in BROKERED:
                 where = str(self.directory), str(queue.index)
                 self._launch_other("-m", "tests.hangbench.queues.broker", *where, queue.via)
+        if "ray" in _vias(shape):
+            self._launch_other("-m", "tests.hangbench.queues.via_ray", str(self.directory))
         self.played.server_pids = list(map(self._launch_server, shape.servers))
         for rank in range(shape.world):
             if rank not in shape.absent:

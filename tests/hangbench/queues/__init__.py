@@ -15,7 +15,7 @@ from tests.hangbench.queues.place import Place
 
 BROKERED = frozenset({"unix", "tcp", "http", "zmq", "asyncio"})
 """Ways that need the broker."""
-VIAS = frozenset(["pipe", "mp_queue", "semaphore", "lock_file", "rendezvous", "thread"]) | BROKERED
+VIAS = BROKERED | {"pipe", "mp_queue", "semaphore", "lock_file", "rendezvous", "thread", "ray"}
 
 
 class Queue(Protocol):

@@ -14,26 +14,19 @@ import asyncio
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 from stagewatch.core.processes import die_with_parent
-from tests.hangbench.queues.place import Place
+from tests.hangbench.queues.place import Place, port_within, tell_port
 
 _OK, _NONE = "ok", "none"
-_STARTS_SECONDS = 60.0
 
 
 def port(place: Place) -> int:
     """Where the broker of a queue listens, once it does; 0: at a Unix socket."""
-    file, limit = _port_file(place.directory, place.index), time.monotonic() + _STARTS_SECONDS
-    while not file.exists():
-        if time.monotonic() > limit:
-            raise TimeoutError("the broker has not started")
-        time.sleep(0.05)
-    return int(file.read_text())
+    return port_within(place.directory, str(place.index))
 
 
 def put_request(place: Place) -> str:
@@ -49,10 +42,6 @@ def get_request(place: Place, timeout: float | None) -> str:
 def unix_socket(directory: Path, index: int) -> str:
     """That of the broker of a queue, by a path of less than the 108 bytes that the kernel takes."""
     return f"/proc/self/fd/{os.open(directory, os.O_PATH)}/broker.{index}.socket"
-
-
-def _port_file(directory: Path, index: int) -> Path:
-    return directory / f"broker.{index}.port"
 
 
 class Broker:
@@ -139,10 +128,7 @@ async def run(directory: Path, index: int, via: str) -> None:
     else:
         server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
         number = server.sockets[0].getsockname()[1]
-    file = _port_file(directory, index)
-    fresh = file.with_suffix(".new")
-    fresh.write_text(str(number))
-    fresh.rename(file)
+    tell_port(directory, str(index), number)
     await serving
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 _SemLock: Any = import_module("_multiprocessing").SemLock
 _SHARED_MEMORY = Path("/dev/shm")
+_STARTS_SECONDS = 60.0
 _SEMAPHORE = 1
 """`multiprocessing.synchronize.SEMAPHORE`: whoever likes may release it."""
 
@@ -41,6 +43,28 @@ class Place:
         with path.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield path
+
+
+def tell_port(directory: Path, broker: str, port: int) -> None:
+    """Say where a broker of a job listens."""
+    file = _port_file(directory, broker)
+    fresh = file.with_suffix(".new")
+    fresh.write_text(str(port))
+    fresh.rename(file)
+
+
+def port_within(directory: Path, broker: str) -> int:
+    """Where it listens, once it does."""
+    file, limit = _port_file(directory, broker), time.monotonic() + _STARTS_SECONDS
+    while not file.exists():
+        if time.monotonic() > limit:
+            raise TimeoutError("the broker has not started")
+        time.sleep(0.05)
+    return int(file.read_text())
+
+
+def _port_file(directory: Path, broker: str) -> Path:
+    return directory / f"broker.{broker}.port"
 
 
 def pipe(place: Place) -> tuple[int, int]:
