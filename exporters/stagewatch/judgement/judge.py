@@ -257,10 +257,8 @@ class _Job:
         gives_way = self._give_way(counts)
         others_ask = any(one.awaited for one in shared.values())
         for role, case in self.cases.items():
-            outsider = (
-                case.unnamed == "outsider"
-            )  # the role waits for it whoever waits for the role
-            if others_ask and self.stuck[role] and not case.charges and not outsider:
+            nobody = not case.charges and case.unnamed != "outsider"
+            if others_ask and self.stuck[role] and nobody:
                 gives_way.add(role)
         at_fault = {} if counts - gives_way or self._just_left() else self._roles_at_fault()
         for role, case in self.cases.items():
