@@ -25,7 +25,7 @@ PORT = 8265
 MAX_TASKS = 1000
 MAX_BYTES = 8 << 20
 MAX_STEPS = 3
-"""The most steps through processes that are no ranks."""
+"""The most steps through processes that are not ranks."""
 MAX_NAME = 80
 MAX_WAITS = 16
 """The most waits of one process."""

@@ -79,7 +79,7 @@ class Truth:
     unsound: str = ""
     """How the job behaved otherwise than planned, if so."""
     servers: tuple[int, ...] = ()
-    """The pids of its processes that are no ranks; in `expected` their numbers are -2, -3, ..."""
+    """The pids of its processes that are not ranks; in `expected` their numbers are -2, -3, ..."""
 
 
 @dataclass(frozen=True, slots=True)

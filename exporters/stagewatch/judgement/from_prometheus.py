@@ -72,7 +72,7 @@ METRICS = (
     "rl_rank_nccl_wait_info",
     "rank:rl_straggler:ratio",
 )
-"""The metrics of which facts are made."""
+"""The metrics behind the facts."""
 SUMS = {
     "gaps": "job_role_stage:rl_progress_gaps:count",
     "p99_seconds": "job_role_stage:rl_progress_gap_seconds:p99",

@@ -340,7 +340,7 @@ class SlowWatch:
                 rank, reason = _rank(one), one.labels.get("reason", "")
                 before = found.get(rank, ())
                 lacks = witness.beside and witness.beside not in {each.witness for each in before}
-                if rank in ranks and witness.tells(one.value) and not lacks:
+                if rank in ranks and witness.is_shown(one.value) and not lacks:
                     words = witness.sentence(reason)
                     found[rank] = (*before, ShownWitness(witness.name, reason, words, one.value))
         return found

@@ -1,7 +1,7 @@
 """The waits of a whole job, by the verdicts on its roles; for pictures and lists.
 
 Every role has edges of its own.  Here, equal edges of several roles become one wait, ranks that do
-not live become targets, and waits that only the judge assumes are marked as such.
+not live become targets, and waits that only the judge assumes are marked as assumed.
 """
 
 from __future__ import annotations
