@@ -151,5 +151,5 @@ def _moved(record: RankRecord, at: float) -> RankRecord:
 
     from stagewatch.ranks.records import Group
 
-    group = Group(1, at, at, told=True, size=2, op="all_reduce", elements=None, peer=None)
+    group = Group(1, at, at, end_known=True, size=2, op="all_reduce", elements=None, peer=None)
     return replace(record, groups={"world": group})

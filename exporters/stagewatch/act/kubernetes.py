@@ -78,7 +78,7 @@ class KubernetesSite:
         held = _held(self._nodes().get(node, {}))
         if not held:
             return []
-        why = f"taken back: {held.get('message', '')}"  # by which `told` knows the job
+        why = f"taken back: {held.get('message', '')}"  # by which `was_taken_out` knows the job
         self._set(node, condition(why, "Undone", time.time(), fault=False))
         return [f"{node} is marked no more"]
 

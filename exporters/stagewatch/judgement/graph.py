@@ -323,8 +323,8 @@ class Group:
         self.lagging = self.behind & self.inside.keys()
         """Members that are behind, inside an earlier collective of the group."""
         share = 2 * len(self.lagging) - max(self.size, len(members))
-        told = {place for place in self.lagging if self.inside[place].op != "unknown"}
-        self._crowd = self.lagging if share > 0 else told if share == 0 else set()
+        named = {place for place in self.lagging if self.inside[place].op != "unknown"}
+        self._crowd = self.lagging if share > 0 else named if share == 0 else set()
         """The lagging members, if too many to be late: more than half of the group, or half of it
         in an operation with a name (else a rank may have left it, as its end is not recorded)."""
         self.furthest = {
@@ -378,8 +378,8 @@ class Group:
         differs = bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
         graph.differs |= differs
         self._add_member_edges(graph, not_come)
-        if told := odd - left_out - gone_on:
-            self._add_edge(graph, Kind.UNLIKE, self.inside.keys() - odd, told)
+        if unlike := odd - left_out - gone_on:
+            self._add_edge(graph, Kind.UNLIKE, self.inside.keys() - odd, unlike)
         elif left_out:
             self._add_edge(
                 graph, Kind.NOT_COME, self.furthest, self._crowd

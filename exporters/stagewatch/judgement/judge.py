@@ -501,9 +501,9 @@ class _Job:
     def _kernel_unheard(self, role: str) -> bool:
         """Whether the role is stalled and the kernel has shown nothing of it yet."""
         live = self.cases[role].live
-        told = any(rank.kernel_waits for rank in live)
+        heard = any(rank.kernel_waits for rank in live)
         early = self._late(role) < EARLY_SECONDS
-        return self.past.asking and self.stuck[role] and not told and early
+        return self.past.asking and self.stuck[role] and not heard and early
 
     def _too_early(self, role: str) -> bool:
         """Whether it is too early to judge the role, since another may still show better

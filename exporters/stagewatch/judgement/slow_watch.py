@@ -333,10 +333,10 @@ class SlowWatch:
         (selector,) = _selectors(ranks)
         for witness in WITNESSES:
             asked = witness.expression.replace("RANKS", selector).replace("JOBS", _jobs(ranks))
-            told: list[Series] = []
+            series: list[Series] = []
             with contextlib.suppress(SourceError):  # the rank is slow all the same
-                told = self._api.query(asked, at)
-            for one in told:
+                series = self._api.query(asked, at)
+            for one in series:
                 rank, reason = _rank(one), one.labels.get("reason", "")
                 before = found.get(rank, ())
                 lacks = witness.beside and witness.beside not in {each.witness for each in before}

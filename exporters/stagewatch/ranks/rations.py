@@ -102,7 +102,7 @@ class Rations:
         self._out = RationedSamples(rooms=rooms)
         return self._out
 
-    def tell(self) -> None:
+    def add_left_out(self) -> None:
         """Add to the latest samples how many series of each user were left out."""
         left_out: Counter[int] = Counter()
         for room in {id(room): room for room in self._out.rooms.values() if room.left_out}.values():
