@@ -9,7 +9,7 @@ from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Who waits, and why:** *Pending by reason* separates a full cluster (`Resources`, `Priority`) from
-limits and mistakes that no node will cure.  **GPU truth table:** allocated + free + free but
+limits and mistakes that no node will cure.  **GPUs by state:** allocated + free + free but
 drained + down is what is configured; *free, drained* is capacity lost to a drain.  **Drained
 nodes** have their reason, its author, and the time; to return a node, run `scontrol update
 nodename=NODE state=resume`.  A node or job in several partitions counts in all of them.  **Jobs**

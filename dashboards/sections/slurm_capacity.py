@@ -5,7 +5,7 @@ from stagewatch import dashboards as draw
 GPUS = draw.section(
     "GPUs",
     draw.table(
-        "GPU truth table",
+        "GPUs by partition and state",
         "The four states add up to what is configured.",
         [
             draw.Column(

@@ -14,7 +14,7 @@ A trainer imports this client, which needs the standard library alone.
         ...
     stagewatch.install("trl")  # or: record the framework's own timers
     stagewatch.watch_collectives(torch.distributed)
-    stagewatch.expect(600)  # a pause of up to ten minutes that is no hang
+    stagewatch.expect(600)  # a pause of up to ten minutes, not a hang
     stagewatch.replicated("grad_norm", 0.7)  # which must be equal on all ranks
     stagewatch.watch_replicas(model, optimizer)  # or: their weights, every 100 steps
 """

@@ -123,7 +123,7 @@ _COMMANDS = {
     ),
     "whatif": (
         "stagewatch.whatif.command",
-        "say where the time of a job's steps went, and what mending each cause is worth",
+        "say where the time of a job's steps went, and what fixing each cause would be worth",
     ),
     "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
     "qualify": (

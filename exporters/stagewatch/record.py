@@ -73,12 +73,12 @@ GROUP_SIZE = 32
 # Words after the group's name.  The boot time of the last entry stands last and is stored first: a
 # reader that copies upwards and finds the old time has copied the rest before it changed.
 C_SEQUENCE, C_LEFT = 0, 1  # entries; boot time when the last was left
-C_CALL = 2  # position of the operation in OPS + TOLD + (peer's rank + 1) * PEER
+C_CALL = 2  # position of the operation in OPS + END_KNOWN + (peer's rank + 1) * PEER
 C_SIZE = 3  # members of the group, 0 where unknown
 C_ELEMENTS = 4  # of the tensor, where all members must have as many; else 0
 C_ENTERED = 5
 COLLECTIVE_SIZE = GROUP_SIZE + 6 * WORD
-TOLD = 1 << 8
+END_KNOWN = 1 << 8
 """In `C_CALL`: the writer records the end of the entry."""
 PEER = 1 << 16
 """In `C_CALL`: the unit of the peer of a send or receive; 0 without a peer."""
@@ -239,7 +239,7 @@ POINT_TO_POINT = "p2p"
 
 
 def call_of(op: str, peer: int = -1) -> int:
-    """The value of `C_CALL` for an operation with this peer, without `TOLD`."""
+    """The value of `C_CALL` for an operation with this peer, without `END_KNOWN`."""
     return OP_CODES.get(op, 0) + (min(max(peer, -1), _MAX_PEER) + 1) * PEER
 
 

@@ -21,7 +21,7 @@ def test_a_block_is_inside_until_it_is_left(client: Client) -> None:
         stagewatch.heartbeat()  # another thread's, say: the block still tells
         group = client.record().inside["tp:1"]
     assert (group.sequence, group.op, group.size, group.elements) == (1, "all_reduce", 4, 1024)
-    assert (group.peer, group.told) == (None, True)
+    assert (group.peer, group.end_known) == (None, True)
     after = client.record()
     assert after.inside == {}
     assert after.groups["tp:1"].left >= after.groups["tp:1"].entered > 0
@@ -30,7 +30,12 @@ def test_a_block_is_inside_until_it_is_left(client: Client) -> None:
 def test_a_bare_call_counts_and_lasts_until_the_next_mark(client: Client) -> None:
     stagewatch.collective()
     group = client.record().inside["world"]
-    assert (group.sequence, group.op, group.elements, group.told) == (1, "unknown", None, False)
+    assert (group.sequence, group.op, group.elements, group.end_known) == (
+        1,
+        "unknown",
+        None,
+        False,
+    )
     stagewatch.heartbeat()
     assert inside(client) == set()
     stagewatch.collective("world")

@@ -106,7 +106,7 @@ def test_an_asynchronous_call_is_waited_for_in_its_wait(clock: Clock, client: Cl
 
 def test_the_launch_on_a_device_ends_the_wait_with_the_call(clock: Clock, client: Client) -> None:
     """The call returns at once, and the device goes on."""
-    launch = Launch(Group("world", 4, waits=False), 5, told=False)
+    launch = Launch(Group("world", 4, waits=False), 5, end_known=False)
     with stagewatch.stage("train"):
         launch.tell()
         clock.forward(1 * MS)

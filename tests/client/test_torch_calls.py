@@ -63,7 +63,7 @@ def test_each_operation_by_its_name_with_its_elements(pair: Pair) -> None:
     code = "seen = []\n"
     for call, _ in calls.values():
         code += f"{call}\ngroup = record().groups['world']\n"
-        code += "seen.append([group.op, group.elements or 0, group.sequence, group.told])\n"
+        code += "seen.append([group.op, group.elements or 0, group.sequence, group.end_known])\n"
     code += "say(seen, sorted(record().inside))"
     for seen, inside in pair(code):
         expected = [
@@ -224,14 +224,14 @@ def test_calls_that_work_on_a_device_are_not_told_to_end(pair: Pair) -> None:
         value = torch.ones(4, device="meta")
         dist.all_reduce(value)
         first = record().groups["world"]
-        bare = first.told, sorted(record().inside)
+        bare = first.end_known, sorted(record().inside)
         import stagewatch
         stagewatch.heartbeat()
         marked = sorted(record().inside)
         work = dist.all_reduce(value, async_op=True)
         launched = sorted(record().inside)
         work.wait()
-        say(bare, marked, launched, record().groups["world"].told, sorted(record().inside))
+        say(bare, marked, launched, record().groups["world"].end_known, sorted(record().inside))
     """
     for rank in pair(code, backend="fake"):
         assert rank == [[False, ["world"]], [], [], False, ["world"]]

@@ -66,7 +66,7 @@ def test_who_left_the_loop_is_told_with_the_stage_and_the_line() -> None:
             "another-size",
             "the all_reduce of rank 3 does not match the others' all_reduce of world, in train",
         ),
-        ("all-spin", "no rank stands out; suspect the transport, a switch or a GPU"),
+        ("all-spin", "no rank stands out; suspect a link, a switch or a GPU"),
     ],
 )
 def test_every_evidence_reads_as_a_sentence(case: str, expected: str) -> None:

@@ -108,7 +108,7 @@ def test_early_on_nothing_is_suspected_where_no_rank_stands_out() -> None:
     told = [sentence(course(*every(5, until, ranks)).verdict) for until in (60, 65)]
     assert [one.rpartition("; ")[2] for one in told] == [
         "no rank stands out",
-        "suspect the transport, a switch or a GPU",
+        "suspect a link, a switch or a GPU",
     ]
 
 

@@ -120,7 +120,7 @@ def test_a_prolog_is_told_by_the_file(url: str, tmp_path: Path) -> None:
     assert slow(*skip, "--node", "n00").returncode == 0
 
 
-BROKEN = "is no file of `stagewatch lemons`"
+BROKEN = "is not a file of `stagewatch lemons`"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def look(rations: Rations, owners: dict[tuple[str, ...], int], names: dict[int, 
     for owner, uid in owners.items():
         for number in range(names[uid]):
             out.add(NAMED, 1, *owner, f"name-{number}".ljust(64, "x"))
-    rations.tell()
+    rations.add_left_out()
     return out
 
 

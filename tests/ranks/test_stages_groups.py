@@ -72,9 +72,9 @@ def test_short_collectives_and_those_of_dead_ranks_show_no_time(record: RankReco
 
 
 def test_what_is_not_told_ends_with_a_mark_or_another_entry(record: RankRecord) -> None:
-    bare = dataclasses.replace(IN_WORLD, told=False)
+    bare = dataclasses.replace(IN_WORLD, end_known=False)
     assert series(shown(dataclasses.replace(record, groups={"world": bare})), INSIDE)
-    newer = dataclasses.replace(bare, entered=NOW - 39, left=NOW - 38, told=True)
+    newer = dataclasses.replace(bare, entered=NOW - 39, left=NOW - 38, end_known=True)
     both = dataclasses.replace(record, groups={"world": bare, "tp:1": newer})
     assert not series(shown(both), INSIDE)
     lane = dataclasses.replace(record.lanes[0], progress=NOW - 39)

@@ -131,7 +131,7 @@ def test_a_worker_that_the_kernel_killed_explains_the_exception_of_its_rank() ->
     error = raised(0, 9.0, "RuntimeError", "DataLoader worker (pid(s) 77) exited unexpectedly")
     ends = [Ending(77, 1, "pt_data_worker", 8.9, signal.SIGKILL), Ending(78, 1, "grep", 8.9, 256)]
     worker = first([error, *of_helpers(ends, 9.0, apart=True)])
-    assert worker.whom == "process 77 (pt_data_worker), which is no rank,"
+    assert worker.whom == "process 77 (pt_data_worker), which is not a rank,"
     assert not list(of_helpers(ends, 60.0, apart=True))
     [unknown] = of_helpers(ends, 9.0, apart=False)
     assert unknown.whom == "process 77 (pt_data_worker)", "where no rank kept a record"
@@ -151,5 +151,5 @@ def _moved(record: RankRecord, at: float) -> RankRecord:
 
     from stagewatch.ranks.records import Group
 
-    group = Group(1, at, at, told=True, size=2, op="all_reduce", elements=None, peer=None)
+    group = Group(1, at, at, end_known=True, size=2, op="all_reduce", elements=None, peer=None)
     return replace(record, groups={"world": group})

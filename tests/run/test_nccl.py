@@ -20,7 +20,7 @@ def test_our_plugin_is_found_by_its_package_once_it_is_built(
     (tmp_path / "stagewatch_nccl" / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(__import__("sys").modules, "stagewatch_nccl")
-    with pytest.raises(ConfigError, match=f"{LIBRARY} is no file"):
+    with pytest.raises(ConfigError, match=f"{LIBRARY} is not a file"):
         nccl("stagewatch")
     (tmp_path / "stagewatch_nccl" / LIBRARY).touch()
     assert nccl("stagewatch") == {

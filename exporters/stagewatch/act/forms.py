@@ -34,12 +34,12 @@ def reason(proposal: Proposal, case: str) -> str:
 
 
 def is_reason(line: str) -> bool:
-    """Whether a text is such a line; health-check.sh starts its reasons in the same way."""
+    """Whether a text is a line of `reason`; those of health-check.sh start in the same way."""
     return line.startswith(PREFIX) and f"; {SURE}, until " in line
 
 
-def tells_of(line: str, job_id: str) -> bool:
-    """Whether a text holds such a line for this job."""
+def is_about(line: str, job_id: str) -> bool:
+    """Whether a text holds a line of `reason` for this job."""
     return PREFIX in line and f" of job {_UNUSUAL.sub('_', printable(job_id))} " in line
 
 

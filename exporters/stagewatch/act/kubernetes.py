@@ -15,7 +15,7 @@ from typing import Any
 
 import requests
 
-from stagewatch.act.forms import CONDITION, condition, event, reason, tells_of
+from stagewatch.act.forms import CONDITION, condition, event, is_about, reason
 from stagewatch.core.errors import SourceError
 from stagewatch.judgement.hardware import Proposal
 from stagewatch.prometheus.failure import why_unanswered
@@ -48,7 +48,7 @@ class KubernetesSite:
     def was_taken_out(self, proposal: Proposal) -> bool:
         """Whether our condition on its node was set for this job, even if it is cleared now."""
         held = _conditions(self._nodes().get(proposal.node, {})).get(CONDITION, {})
-        return tells_of(held.get("message", ""), proposal.job_id)
+        return is_about(held.get("message", ""), proposal.job_id)
 
     def out(self, node: str) -> str:
         """Why the node cannot be marked."""
@@ -78,7 +78,7 @@ class KubernetesSite:
         held = _held(self._nodes().get(node, {}))
         if not held:
             return []
-        why = f"taken back: {held.get('message', '')}"  # by which `told` knows the job
+        why = f"taken back: {held.get('message', '')}"  # by which `was_taken_out` knows the job
         self._set(node, condition(why, "Undone", time.time(), fault=False))
         return [f"{node} is marked no more"]
 

@@ -78,7 +78,8 @@ class OwnerOptions:
     )
     next: str = option(
         "stagewatch inspect --job {job}",
-        "command at the end of the line; {job}: the job, {node}: the node of the first culprit",
+        "command at the end of the line; {job}: the job, {node}: the node of the first rank at "
+        "fault",
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from stagewatch.act.forms import PREFIX, is_reason, reason, tells_of
+from stagewatch.act.forms import PREFIX, is_about, is_reason, reason
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.judgement.hardware import Proposal
 from stagewatch.slurm.model import Node
@@ -45,7 +45,7 @@ class SlurmSite:
         with contextlib.suppress(SourceError, NoData):
             events = self._slurm.node_events(SECONDS, REMEMBERED_SECONDS).items
             reasons += [event.reason for event in events if event.node == proposal.node]
-        return any(tells_of(reason, proposal.job_id) for reason in reasons)
+        return any(is_about(reason, proposal.job_id) for reason in reasons)
 
     def out(self, node: str) -> str:
         """Why it cannot be drained."""

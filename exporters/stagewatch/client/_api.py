@@ -21,11 +21,11 @@ from stagewatch.client._recorder import Entry, Recorder
 from stagewatch.identity import identify
 from stagewatch.record import (
     CODE_SHIFT,
+    END_KNOWN,
     NAME_SHIFT,
     NAMES,
     OP_CODES,
     SUBSTAGE_SIZE,
-    TOLD,
     call_of,
     pad,
 )
@@ -218,7 +218,7 @@ class Collective(Entry):
     def __enter__(self) -> Collective:
         recorder = self.recorder
         if recorder is not None:
-            recorder.wait(self, self.call | TOLD, self.entered)
+            recorder.wait(self, self.call | END_KNOWN, self.entered)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

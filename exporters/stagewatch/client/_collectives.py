@@ -237,13 +237,13 @@ class _Watch:
             launch = None
             try:
                 group = self._group(process_group.group_name, process_group)
-                told = group.waits or op == "barrier" or _on_cpu(args)
+                end_known = group.waits or op == "barrier" or _on_cpu(args)
                 if point_to_point:
                     call = call_of(op, self._peer(process_group, args))
-                    launch = group.last = Launch(self._point_to_point, call, told=told)
+                    launch = group.last = Launch(self._point_to_point, call, end_known=end_known)
                 else:
                     elements = 0 if equal is None else _elements(args, equal)
-                    launch = Launch(group, plain, elements, told)
+                    launch = Launch(group, plain, elements, end_known)
             except BaseException as error:
                 swallow("a collective was not recorded", error)
             if launch is None:
@@ -332,10 +332,10 @@ class _Watch:
                 if not isinstance(given, list):  # a deprecated form, and resolving it warns
                     name = module._resolve_group_name(given, kwargs.get("tag", ""))
                     group = self._group(name, self._c10d._resolve_process_group(name))
-                    told = group.waits or _on_cpu(args)
+                    end_known = group.waits or _on_cpu(args)
                     # Here the input is reduced and scattered.
                     elements = 0 if equal is None else _elements(args, 0)
-                    launch = Launch(group, call, elements, told)
+                    launch = Launch(group, call, elements, end_known)
             except BaseException as error:
                 swallow("a functional collective was not recorded", error)
             if launch is None:

@@ -9,7 +9,7 @@ from typing import Any
 from stagewatch.client import _api
 from stagewatch.client._harmless import swallow
 from stagewatch.client._recorder import Entry
-from stagewatch.record import GROUP_SIZE, POINT_TO_POINT, TOLD
+from stagewatch.record import END_KNOWN, GROUP_SIZE, POINT_TO_POINT
 
 
 class Group:
@@ -56,15 +56,15 @@ def model_key(key: str, number: object) -> str:
 class Launch(Entry):
     """One call into a collective: counted when it is made, then ended, or waited for later."""
 
-    __slots__ = ("of", "told")
+    __slots__ = ("end_known", "of")
 
-    def __init__(self, group: Group, call: int, elements: int = 0, told: bool = True) -> None:
+    def __init__(self, group: Group, call: int, elements: int = 0, end_known: bool = True) -> None:
         group.sequence += 1
         group.call = call
         group.last = self
         self.of = group
         self.call = call
-        self.told = told
+        self.end_known = end_known
         self.recorder, self.waits = None, 0
         recorder = _api._recorder
         if recorder is not None:
@@ -73,7 +73,7 @@ class Launch(Entry):
     def tell(self) -> None:
         """Note that the end will be recorded: `back` must follow."""
         if self.recorder is not None:
-            self.recorder.wait(self, self.call | TOLD, self.entered)
+            self.recorder.wait(self, self.call | END_KNOWN, self.entered)
 
     def blocks(self) -> None:
         """Note that this thread begins to wait for the call; `back` may follow."""
@@ -86,7 +86,7 @@ class Launch(Entry):
         recorder = self.recorder
         if recorder is None or recorder is not _api._recorder:
             return  # there is no entry, or this is a forked child
-        if over or self.told:
+        if over or self.end_known:
             recorder.leave(self)
         else:
             recorder.launched(self)
@@ -108,7 +108,7 @@ class Launch(Entry):
             self.tell()
             return wait(*args, **kwargs)
         finally:
-            self.back(over=self.told)
+            self.back(over=self.end_known)
 
 
 def shown_name(description: str, name: str) -> str:

@@ -65,7 +65,7 @@ def whole(value: Any) -> int:
 def real(value: Any) -> float:
     """A finite number, as a time or a sum.  Raises `ValueError`."""
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{value!r:.40} is no number")
+        raise ValueError(f"{value!r:.40} is not a number")
     return float(value)
 
 
@@ -215,7 +215,7 @@ class StateFile:
         try:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):
-                raise ValueError("it is no file")
+                raise ValueError("it is not a file")
             if status.st_size > MAX_BYTES:
                 raise ValueError("it is too large")
             return read(parse(self.path.read_bytes()))

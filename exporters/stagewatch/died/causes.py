@@ -50,7 +50,7 @@ class Kind(IntEnum):
     OWN = 0
     """An exception, the death of a rank, or what the kernel or Slurm did to it."""
     HELPER = 1
-    """The death of a process that is no rank: of a data loader's worker, of a server."""
+    """The death of a process that is not a rank: of a data loader's worker, of a server."""
     LEFT = 2
     """A rank that ended by itself while others went on."""
     WAITED = 3

@@ -32,7 +32,7 @@ MESSAGE_LINES = 8
 """The rest of an exception's message is searched in so many lines below it."""
 SURVIVED = 3
 """After an error with so many later marks of progress of its rank, the job went on."""
-TOLD = 500
+MAX_SHOWN = 500
 """The most characters of a line that are shown."""
 
 _FINAL = {Death.TIME_LIMIT, Death.PREEMPTION, Death.NODE}
@@ -91,7 +91,7 @@ class _Found:
     progress: int
     """Number of marks of progress of its rank before it."""
     plain: bool
-    told_below: bool = False
+    explained_below: bool = False
     """Whether a later line says more about it."""
 
     @property
@@ -226,7 +226,7 @@ class _Reader:
 
     def end(self) -> Log:
         """The log, after the last line."""
-        log, found = self.log, [one for one in self._found if not one.told_below]
+        log, found = self.log, [one for one in self._found if not one.explained_below]
         standing = [one for one in found if not one.survived]
         if all(one.cause.kind is not Kind.OWN for one in standing):
             standing += [one for one in found if one.survived][-1:]
@@ -271,7 +271,7 @@ class _Reader:
             return
         stream.since_plain = 0 if means.plain else stream.since_plain
         whom = "the job" if rank is None else f"rank {rank}"
-        what = printable(text.strip(), TOLD)
+        what = printable(text.strip(), MAX_SHOWN)
         cause = Cause(
             means.kind, self._time, whom, what, means.death, means.sure, rank, node, place
         )
@@ -287,7 +287,7 @@ class _Reader:
         if last is None:
             return False
         if last.plain and not means.plain:
-            last.told_below = True
+            last.explained_below = True
             return False
         return True
 

@@ -94,8 +94,8 @@ _WHOM = ("for_role", "for_rank", "process", "address", "through", "machine")
 WAITS = gauge(
     "rl_rank_waits_for",
     "1 for everything that a rank waits for by the kernel, once its job seems to hang: a rank, a "
-    "process that is no rank, or an address; without these labels it waits for nobody. `how`: the "
-    "operation. A process is the same for nodes on one machine.",
+    "process that is not a rank, or an address; without these labels it waits for nobody. `how`: "
+    "the operation. A process is the same for nodes on one machine.",
     (*RANK_LABELS, "how", *_WHOM),
 )
 NCCL = gauge(
@@ -120,8 +120,9 @@ TRANSFER = gauge(
 CONNECTION = gauge(
     "rl_rank_connection_info",
     "1 for every connection to another node, once the job seems to hang: of a rank outside "
-    "collectives, or of a process that ranks of this node wait for. If `rl_rank_waits_for` of the "
-    "other node has the same address, it waits for this rank, or for what that process waits for.",
+    "of collectives, or of a process that ranks of this node wait for. If `rl_rank_waits_for` of "
+    "the other node has the same address, it waits for this rank, or for what that process waits "
+    "for.",
     (*RANK_LABELS, *_WHOM),
 )
 

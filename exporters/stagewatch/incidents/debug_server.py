@@ -1,4 +1,4 @@
-"""PyTorch's debug server: a rank that runs one tells what its flight recorder holds.
+"""PyTorch's debug server: a rank that runs one shows its flight recorder.
 
 `torch.distributed.debug.start_debug_server`, from PyTorch 2.10 on, has each rank listen on a port
 that it chooses, on all addresses; `WorkerServer.cpp` of PyTorch has what may be asked for.

@@ -25,7 +25,7 @@ MAX_BYTES = 32 << 20
 """The largest dump in bytes."""
 MAX_GROUPS = 64
 MAX_NUMBER = 1 << 53
-MAX_TOLD = 8
+MAX_REPORTED = 8
 """The most groups of a rank that are reported."""
 
 
@@ -128,7 +128,7 @@ def calls(groups: Mapping[str, Position], rank: int, world: int = 0) -> list[Com
         members = len(one.ranks) or (world if one.described == "world" else 0)
         what = members, op, number, size, state, (), FLIGHT_RECORDER
         told.append(Communicator(one.described, one.described, member, *what))
-    return told[:MAX_TOLD]
+    return told[:MAX_REPORTED]
 
 
 def _number(value: Any) -> int:

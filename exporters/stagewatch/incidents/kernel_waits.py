@@ -1,5 +1,5 @@
 """The waits of the ranks of a job as the kernel shows them: for other ranks, and for processes that
-are no ranks.
+are not ranks.
 
 A helper process of a rank counts as the rank itself: a process that waits for the data loader of a
 rank waits for that rank, and a rank that waits for its own loader waits for nobody else.
@@ -138,12 +138,12 @@ class _Job:
 
     def behind(self, pid: int) -> list[KernelWait]:
         """The waits of a client on another node: those of the process here that it has called,
-        which is no rank."""
+        which is not a rank."""
         return [wait for wait in self._follow(pid, _IN[Kind.TCP], None) if not wait.address]
 
     def _follow(self, first: int, first_how: str, rank: Rank | None) -> list[KernelWait]:
         """The waits of a process for ranks and addresses, and for processes at which waits end;
-        processes that are no ranks are followed.
+        processes that are not ranks are followed.
 
         `rank`: the waiting rank, if it is on this node."""
         found: dict[KernelWait, None] = {}

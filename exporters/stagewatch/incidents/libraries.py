@@ -163,11 +163,11 @@ def _last_mark(rank: Rank) -> float:
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + rank.record.progress
 
 
-def _awaited(told: Sequence[Any]) -> RayWaits:
+def _awaited(answer: Sequence[Any]) -> RayWaits:
     """Ray's answer with printable names, since programs choose these."""
     found = {}
     with contextlib.suppress(*BROKEN):
-        for pid, those in told:
+        for pid, those in answer:
             found[whole(pid)] = tuple(
                 Awaited(whole(one["pid"]), printable(one["task"], 80), printable(one["who"], 160))
                 for one in those[:MAX_CALLS]
@@ -179,10 +179,10 @@ def _lines(lines: Sequence[object]) -> list[str]:
     return [printable(str(line), MAX_LINE) for line in lines[:MAX_LINES]]
 
 
-def _calls(told: Sequence[Any]) -> dict[int, tuple[Communicator, ...]]:
+def _calls(answer: Sequence[Any]) -> dict[int, tuple[Communicator, ...]]:
     """Names are those that a program gives."""
     calls: dict[int, tuple[Communicator, ...]] = {}
-    for pid, content in told:
+    for pid, content in answer:
         with contextlib.suppress(*BROKEN):
             if len(calls.get(pid, ())) < MAX_CALLS:
                 calls[pid] = (*calls.get(pid, ()), communicator(content))

@@ -25,7 +25,7 @@ PORT = 8265
 MAX_TASKS = 1000
 MAX_BYTES = 8 << 20
 MAX_STEPS = 3
-"""The most steps through processes that are no ranks."""
+"""The most steps through processes that are not ranks."""
 MAX_NAME = 80
 MAX_WAITS = 16
 """The most waits of one process."""
@@ -102,29 +102,29 @@ def _waits(targets: Sequence[Mapping[str, Any]], ask: Callable[[str], Any]) -> W
         for one in ask("/api/v0/nodes?limit=1000")["data"]["result"]["result"]
         if one["is_head_node"] is True
     }
-    told = ask(_TASKS)["data"]["result"]["result"][:MAX_TASKS]
+    rows = ask(_TASKS)["data"]["result"]["result"][:MAX_TASKS]
     drivers = {
         _DRIVER + str(one["job_id"]): int(one["driver_info"]["pid"])
         for one in ask("/api/jobs/")
         if one.get("driver_info")
     }
-    tasks = [task for one in told if (task := _task(one, here)) is not None]
+    tasks = [task for one in rows if (task := _task(one, here)) is not None]
     return list(_of_ranks(tasks, drivers, {one["pid"]: one["since"] for one in targets}))
 
 
-def _task(told: Mapping[str, Any], here: set[str]) -> Task | None:
+def _task(row: Mapping[str, Any], here: set[str]) -> Task | None:
     """The task; `None` if it has ended, or if its state is too new."""
-    moments = [float(one["created_ms"]) / 1e3 for one in told["events"] or ()]
-    if told["state"] in _ENDED or not moments or time.time() - max(moments) < LASTS_SECONDS:
+    moments = [float(one["created_ms"]) / 1e3 for one in row["events"] or ()]
+    if row["state"] in _ENDED or not moments or time.time() - max(moments) < LASTS_SECONDS:
         return None
-    pid = int(told["worker_pid"] or 0) if told["state"].startswith("RUNNING") else 0
-    other = f"pid {pid} of another node" if pid and told["node_id"] not in here else ""
+    pid = int(row["worker_pid"] or 0) if row["state"].startswith("RUNNING") else 0
+    other = f"pid {pid} of another node" if pid and row["node_id"] not in here else ""
     return Task(
-        id=_text(told["task_id"]),
-        name=_text(told["name"]),
-        state=_text(told["state"]),
-        parent=_text(told["parent_task_id"]),
-        actor=_text(told["actor_id"]),
+        id=_text(row["task_id"]),
+        name=_text(row["name"]),
+        state=_text(row["state"]),
+        parent=_text(row["parent_task_id"]),
+        actor=_text(row["actor_id"]),
         pid=0 if other else pid,
         other_node=other,
         created=min(moments),

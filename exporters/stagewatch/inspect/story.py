@@ -129,8 +129,8 @@ def _of_cluster(
 
 def _verdict(state: State) -> str:
     text = sentence(state.verdict)
-    sure = {charge.confidence for charge in state.verdict.charges} == {"likely"}
-    return f"{text[0].upper()}{text[1:]}{' (likely)' if sure else ''}."
+    likely = {charge.confidence for charge in state.verdict.charges} == {"likely"}
+    return f"{text[0].upper()}{text[1:]}{' (likely)' if likely else ''}."
 
 
 def _ranks(state: State) -> str:
@@ -157,8 +157,9 @@ def _faults(api: Queries, cluster: str, nodes: set[str], now: float) -> list[str
     active = api.query(f"{select('fault_injection_active', cluster=cluster)} == 1", now)
     return [
         f"A fault is being injected on {_node(fault.labels)}: {fault.labels['fault_type']}, "
-        f"id {fault.labels['id']}, at {fault.labels.get('target_worker') or 'no one worker'}."
+        f"id {fault.labels['id']}{f', at {target}' if target else ''}."
         for fault in active
+        for target in [fault.labels.get("target_worker")]
         if _node(fault.labels) in nodes
     ][:SHOWN]
 

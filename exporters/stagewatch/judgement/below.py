@@ -44,12 +44,12 @@ def add_waits_below(live: Sequence[RankFacts], graph: Graph) -> None:
     These waits outweigh the programs' records that all members are inside. If several libraries
     show a wait, the most exact one makes the edge.
     """
-    told: dict[tuple[Kind, frozenset[int]], str] = {}
+    shown: dict[tuple[Kind, frozenset[int]], str] = {}
     for members in _groups(live):
         edges = [
             edge
             for edge in _look(members, graph)
-            if told.setdefault((edge.kind, edge.targets), edge.witness) == edge.witness
+            if shown.setdefault((edge.kind, edge.targets), edge.witness) == edge.witness
         ]
         if edges:
             _add(edges, live, graph)
@@ -175,7 +175,7 @@ def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
     if not lost and whole:
         free = {peer for peers in awaited.values() for peer in peers if not awaited[peer]}
         roots = free if 2 * len(free) <= len(here) else set()
-    told = set(roots)
+    covered = set(roots)
     by_peer = defaultdict(list)
     for number, peers in awaited.items():
         for peer in peers:
@@ -187,9 +187,9 @@ def _transfers(here: Members, *, whole: bool) -> Iterator[Edge]:
         over = devices.pop() if len(devices) == 1 else ""
         waiters = others or {n: m for n, m in here.items() if n != root}
         lacks = "buffer" if of_root and all(t.waits == CREDIT for t in of_root) else "bytes"
-        told |= waiters.keys()
+        covered |= waiters.keys()
         yield _wait(waiters, {root: here[root]}, Kind.NO_BYTES, lacks, over)
-    for number in here.keys() - told if roots else ():
+    for number in here.keys() - covered if roots else ():
         whom = {n: here[n] for n in awaited[number] or roots}
         yield _wait({number: here[number]}, whom, Kind.NO_BYTES, "bytes")
 

@@ -79,7 +79,7 @@ class Case:
     charges: tuple[Charge, ...] = ()
     unnamed: str = ""
     """Why nobody is charged: `mismatch`, `missing`, `cycle`, `call` (each rank waits for a tool, an
-    environment or a reward function), `outsider` (they wait for a process that is no rank),
+    environment or a reward function), `outsider` (they wait for a process that is not a rank),
     `group_only` (no rank stands out), `asking` (the kernel may still show whom the suspects wait
     for) or `other_role` (the evidence of another role is stronger)."""
     waiting: frozenset[int] = frozenset()
@@ -145,8 +145,8 @@ class Case:
 
     @property
     def awaits_absent(self) -> bool:
-        """Whether the live ranks may wait for those that left: neither if most have left, as at the
-        end of a job, nor while a GPU computes."""
+        """Whether the live ranks may wait for those that left: not if most have left, as at the end
+        of a job, and not while a GPU computes."""
         computes = any(rank.computes for rank in self.live)
         return len(self.absent_long) <= len(self.live) and not computes
 
@@ -304,7 +304,7 @@ class Case:
 
     @property
     def firm_outside(self) -> tuple[KernelWait, ...]:
-        """The waits for processes that are no ranks and do not go on, and for other nodes."""
+        """The waits for processes that are not ranks and do not go on, and for other nodes."""
         known = (wait for wait in self.outside if wait.process != ANYBODY)
         return tuple(wait for wait in known if wait.process or wait.address)
 
@@ -388,7 +388,7 @@ class Case:
 
     @cached_property
     def _sized(self) -> set[str]:
-        """The groups of known size; sends and receives count as such, since their peer is known."""
+        """The groups of known size; sends and receives count too, since their peer is known."""
         known = {name for rank in self.live for name, size in rank.group_sizes.items() if size}
         return known | {POINT_TO_POINT}
 

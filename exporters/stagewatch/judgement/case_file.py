@@ -79,7 +79,7 @@ class Truth:
     unsound: str = ""
     """How the job behaved otherwise than planned, if so."""
     servers: tuple[int, ...] = ()
-    """The pids of its processes that are no ranks; in `expected` their numbers are -2, -3, ..."""
+    """The pids of its processes that are not ranks; in `expected` their numbers are -2, -3, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +203,8 @@ def _case(content: Any) -> CaseFile:
         raise ValueError("it has too many ranks")
     limits = {name: real(value) for name, value in content.get("limits", {}).items()}
     known = {name: limits[name] for name in asdict(DEFAULT) if name in limits}
-    told = content.get("truth")
-    truth = None if told is None else _read_truth(told)
+    truth_json = content.get("truth")
+    truth = None if truth_json is None else _read_truth(truth_json)
     cluster = text(content["cluster"])
     proposals = tuple(map(hardware.read, content.get("proposals", [])[: hardware.MOST]))
     return CaseFile(cluster, job_id, moments, replace(DEFAULT, **known), truth, proposals)
@@ -257,13 +257,13 @@ def _moment_json(moment: Moment) -> dict[str, Any]:
 
 def _rank_json(rank: RankFacts) -> dict[str, Any]:
     """The known facts of a rank."""
-    told = {}
+    known = {}
     for field in fields(RankFacts):
         value = getattr(rank, field.name)
         if field.name == "job_id" or value == getattr(BLANK, field.name):
             continue
-        told[field.name] = _plain(field.name, value)
-    return told
+        known[field.name] = _plain(field.name, value)
+    return known
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -54,12 +54,12 @@ class Cases:
             for state in job.states
         )
         answer += tuple((one.node, one.uuid, one.witness) for one in job.proposals)
-        moment, told = self._written.get(key, ("", ()))
+        moment, written = self._written.get(key, ("", ()))
         moment = moment or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.moments[-1].time))
         name = re.sub(r"[^A-Za-z0-9._-]", "_", key[1])[:80]
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
         job.case = self._directory / f"{moment}-{name}-{digest}.json.gz"
-        if told == answer:
+        if written == answer:
             return
         self._written[key] = moment, answer
         data = packed(case_of(key, job, self._limits))

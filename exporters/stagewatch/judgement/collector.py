@@ -336,19 +336,19 @@ def _findings(look: Look) -> list[Finding]:
     for job in look.jobs.values():
         verdicts = [state.verdict for state in job.states]
         if any(one.stalled or one.charges for one in verdicts):
-            told = findings_of(verdicts, [rank for one in verdicts for rank in one.ranks])
-            found += [_with_proposals(finding, job.proposals) for finding in told]
+            here = findings_of(verdicts, [rank for one in verdicts for rank in one.ranks])
+            found += [_with_proposals(finding, job.proposals) for finding in here]
     return found
 
 
 def _with_proposals(finding: Finding, made: Sequence[Proposal]) -> Finding:
     """The finding with the proposals against nodes of its culprits in its sentence."""
-    told = [
+    words = [
         f"; proposed to take {one.node} out ({one.confidence}): {one.why}"
         for one in made
         if (one.job_id, one.role, str(one.rank)) in finding.culprits
     ]
-    return replace(finding, sentence=finding.sentence + "".join(told[:4]))
+    return replace(finding, sentence=finding.sentence + "".join(words[:4]))
 
 
 def _linked(findings: Sequence[Finding], look: Look, pages: Mapping[str, str]) -> list[Finding]:

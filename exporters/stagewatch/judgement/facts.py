@@ -68,7 +68,7 @@ class KernelWait:
 
     @property
     def outsider(self) -> str:
-        """The awaited process or address that is no rank of the job; empty if there is none."""
+        """The awaited process or address that is not a rank of the job; empty if there is none."""
         return self.process or self.address or self.through
 
 

@@ -272,7 +272,7 @@ def _without_usual_waits(
     live: Sequence[RankFacts], graph: Graph, chosen: dict[int, Where], *, tries_again: bool
 ) -> dict[int, Where]:
     """`chosen` without ranks that spin or poll like most ranks inside collectives, unless all do:
-    such ranks wait for a peer unseen.
+    they wait for a peer unseen.
 
     `tries_again`: a rank repeats something all the time.  Then ranks that sleep like the others may
     wait for that rank, and are dropped even if none remains.
@@ -411,7 +411,7 @@ def _charged(places: Iterable[int], evidence: str) -> Charges:
 
 def _minority(words: Sequence[str | None]) -> set[int]:
     """The places of the rarer of two words, if more than half of all places have the other; `None`
-    is no word."""
+    does not count."""
     counts = Counter(word for word in words if word is not None).most_common()
     if len(counts) != 2 or 2 * counts[0][1] <= len(words):
         return set()

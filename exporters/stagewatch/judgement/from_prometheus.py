@@ -72,7 +72,7 @@ METRICS = (
     "rl_rank_nccl_wait_info",
     "rank:rl_straggler:ratio",
 )
-"""The metrics of which facts are made."""
+"""The metrics behind the facts."""
 SUMS = {
     "gaps": "job_role_stage:rl_progress_gaps:count",
     "p99_seconds": "job_role_stage:rl_progress_gap_seconds:p99",
@@ -396,12 +396,12 @@ class _Tables:
             (labels, -age) for labels, age in job.by[_HEARD] if labels.get("side") == "client"
         )
         self._waits: defaultdict[RankKey, list[KernelWait]] = defaultdict(list)
-        told, held = job.by["rl_rank_waits_for"], job.by["rl_rank_connection_info"]
-        homes = _homes(labels for labels, _ in (*told, *held))
+        waits, held = job.by["rl_rank_waits_for"], job.by["rl_rank_connection_info"]
+        homes = _homes(labels for labels, _ in (*waits, *held))
         ends: defaultdict[str, list[KernelWait]] = defaultdict(list)
         for labels, _ in held:
             ends[labels.get("address", "")].append(_far_end(labels, homes))
-        for labels, _ in told:
+        for labels, _ in waits:
             key = rank_key(labels)
             self._waits[key] += _joined(_kernel_wait(labels, homes), ends, key)
         self._nccl = _communicators(
@@ -519,12 +519,12 @@ class _Tables:
         return Stack(found[0].get("group", ""), bool(found[1]), frame, call=call, whom=whom)
 
 
-def _homes(told: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
+def _homes(series: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
     """The node of each process, by its machine and name.
 
     If agents of several nodes see the processes of one machine, the first node by name counts."""
     found: dict[tuple[str, str], str] = {}
-    for labels in told:
+    for labels in series:
         for name in (labels.get("process", ""), labels.get("through", "")):
             machine, node = labels.get("machine", ""), labels.get("node", "")
             if machine and name:
@@ -589,12 +589,12 @@ def _communicators(
         numbers = [_whole(labels.get(name, "")) for name in ("member", "members", "bytes")]
         member, members, size = (number or 0 for number in numbers)
         if None not in numbers and labels.get("state") in STATES:
-            told = labels.get("op", "unknown"), int(sequence), size, labels["state"]
+            operation = labels.get("op", "unknown"), int(sequence), size, labels["state"]
             mine = tuple(sorted(transfers[key, communicator]))
             name = labels.get("name", "")
             witness = labels.get("witness", "")
             found[key].append(
-                Communicator(communicator, name, member, members, *told, mine, witness)
+                Communicator(communicator, name, member, members, *operation, mine, witness)
             )
     return found
 

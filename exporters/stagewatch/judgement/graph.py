@@ -56,7 +56,7 @@ class Kind(str, Enum):
     """No targets: more ranks use the name of the group than it has members."""
     KERNEL = "kernel"
     """The kernel shows that the waiters wait for the targets to act on a pipe, a socket or a lock.
-    Without targets they wait for a process that is no rank, or for another node."""
+    Without targets they wait for a process that is not a rank, or for another node."""
     NOT_LAUNCHED = "not_launched"
     """Below the program, the targets have not launched the operation of the waiters."""
     NOT_BEGUN = "not_begun"
@@ -117,10 +117,10 @@ class Graph:
     missing: dict[int, Where] = field(default_factory=dict)
     """Ranks in a collective of a group with a member that does not live here; by operation."""
     outside: dict[int, KernelWait] = field(default_factory=dict)
-    """Ranks that wait for another role, for a process that is no rank, or for an address, as the
+    """Ranks that wait for another role, for a process that is not a rank, or for an address, as the
     kernel shows."""
     perhaps_awaited: set[int] = field(default_factory=set)
-    """Ranks of which only some may be awaited: others wait for a process that may need one of them,
+    """Ranks that may be awaited, but not all of them: others wait for a process that may need one,
     or are in a collective that no program records."""
     below: dict[int, str] = field(default_factory=dict)
     """Ranks whose being awaited only libraries, GPUs or stacks show, with that evidence."""
@@ -323,8 +323,8 @@ class Group:
         self.lagging = self.behind & self.inside.keys()
         """Members that are behind, inside an earlier collective of the group."""
         share = 2 * len(self.lagging) - max(self.size, len(members))
-        told = {place for place in self.lagging if self.inside[place].op != "unknown"}
-        self._crowd = self.lagging if share > 0 else told if share == 0 else set()
+        named = {place for place in self.lagging if self.inside[place].op != "unknown"}
+        self._crowd = self.lagging if share > 0 else named if share == 0 else set()
         """The lagging members, if too many to be late: more than half of the group, or half of it
         in an operation with a name (else a rank may have left it, as its end is not recorded)."""
         self.furthest = {
@@ -378,8 +378,8 @@ class Group:
         differs = bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
         graph.differs |= differs
         self._add_member_edges(graph, not_come)
-        if told := odd - left_out - gone_on:
-            self._add_edge(graph, Kind.UNLIKE, self.inside.keys() - odd, told)
+        if unlike := odd - left_out - gone_on:
+            self._add_edge(graph, Kind.UNLIKE, self.inside.keys() - odd, unlike)
         elif left_out:
             self._add_edge(
                 graph, Kind.NOT_COME, self.furthest, self._crowd
@@ -611,7 +611,7 @@ def _unrecorded_collectives(live: Sequence[RankFacts], graph: Graph) -> None:
     """Add waits in collectives that no program records.
 
     A rank whose GPU spins, or whose stack is in a call for its peers, is inside a collective.  It
-    waits for ranks whose GPU runs no kernel, or whose stack is in no such call."""
+    waits for ranks whose GPU runs no kernel, or whose stack is elsewhere."""
     if any(rank.collectives for rank in live):
         return
     calls = {

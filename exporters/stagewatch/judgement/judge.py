@@ -219,8 +219,8 @@ class _Job:
     def _may_await_other_role(self, role: str) -> Excuse | None:
         """The excuse that another role is in a long stage or has announced a pause.
 
-        It still counts for a moment after the budget of the long stage, unless this role is in such
-        a stage itself."""
+        It still counts for a moment after the budget of the long stage, unless this role is in
+        one itself."""
         live = [
             rank
             for other, ranks in self.roles.items()
@@ -358,7 +358,7 @@ class _Job:
 
     def _blame_server(self, shared: Mapping[str, Beside]) -> bool:
         """Let the stalled roles wait for a process (`outsider`) if all waits may lead to it alone;
-        returns whether there is such a process."""
+        returns whether there is one."""
         if any(case.charges for case in self.cases.values()):
             return False
         silence = self._silence()
@@ -396,8 +396,8 @@ class _Job:
                 self.cases[role] = replace(self.cases[role], charges=charges, unnamed="")
 
     def _blame_outsiders(self, shared: Mapping[str, Beside]) -> None:
-        """Decide which roles wait for a process that is no rank (`outsider`), and which for another
-        role.
+        """Decide which roles wait for a process that is not a rank (`outsider`), and which for
+        another role.
 
         A process is blamed only if nobody is charged, nobody is absent (the process may wait for
         the absent rank), and the process does not go on, so that it is more than a queue.
@@ -499,9 +499,9 @@ class _Job:
     def _kernel_unheard(self, role: str) -> bool:
         """Whether the role is stalled and the kernel has shown nothing of it yet."""
         live = self.cases[role].live
-        told = any(rank.kernel_waits for rank in live)
+        heard = any(rank.kernel_waits for rank in live)
         early = self._late(role) < EARLY_SECONDS
-        return self.past.asking and self.stuck[role] and not told and early
+        return self.past.asking and self.stuck[role] and not heard and early
 
     def _too_early(self, role: str) -> bool:
         """Whether it is too early to judge the role, since another may still show better
@@ -560,7 +560,7 @@ class _Job:
         stages.
 
         It is the only role that stands as a whole in a stage or makes marks without steps; without
-        such a role, the ranks that left.  Empty if another role may be at fault."""
+        one, the ranks that left.  Empty if another role may be at fault."""
         live = {role: case for role, case in self.cases.items() if case.live}
         silence, stuck = self._silence(), self.stuck
         chosen = {

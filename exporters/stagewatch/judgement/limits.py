@@ -1,8 +1,7 @@
 """Every number of the judgement: when a rank without progress counts as stalled, and when to wake
 somebody.
 
-A site may change the numbers of `Limits`, as options of `[judge]`; the rules read them from the
-judge's series `rl_judge_limit_seconds`.
+A site may change the numbers of `Limits`, as options of `[judge]`.
 """
 
 from __future__ import annotations
@@ -64,12 +63,12 @@ class Limits:
     )
     working_seconds: float = _limit(
         900.0,
-        "minimum silence before a page while the suspect is at work",
+        "minimum silence before a page while the rank at fault is at work",
     )
     untaught_busy_seconds: float = _limit(
         600.0,
-        "minimum silence before a page while the suspect keeps a core busy in a stage whose length "
-        "the job has not shown, or repeats a request that is answered",
+        "minimum silence before a page while the rank at fault keeps a core busy in a stage whose "
+        "length the job has not shown, or repeats a request that is answered",
     )
 
     def long(self, stage: str | None) -> float | None:

@@ -40,18 +40,18 @@ def sentence(verdict: Verdict) -> str:
     job = f"job {verdict.job_id}" + (f" ({verdict.role})" if verdict.of_several else "")
     case = verdict.case
     if not case.live:
-        told = _lifeless(verdict)
+        text = _lifeless(verdict)
     elif case.gone_is_fault:
-        told = _died(case)
+        text = _died(case)
     elif verdict.charges:
-        told = _absence(case) if case.lacks_somebody else _accusation(case, early=verdict.early)
+        text = _absence(case) if case.lacks_somebody else _accusation(case, early=verdict.early)
     elif verdict.stalled:
-        told = _unnamed(case, early=verdict.early)
+        text = _unnamed(case, early=verdict.early)
     elif verdict.evidence == "raised":
         return f"{job}: {_stopped(verdict.ranks, case.live)}"
     else:
-        told = _going(case.live, excused(verdict.excuse) if verdict.excuse else "")
-    return f"{job}: {told}{_failure(verdict.ranks)}"
+        text = _going(case.live, excused(verdict.excuse) if verdict.excuse else "")
+    return f"{job}: {text}{_failure(verdict.ranks)}"
 
 
 def _lifeless(verdict: Verdict) -> str:
@@ -77,7 +77,7 @@ def _unnamed(case: Case, *, early: bool) -> str:
     live = case.live
     just_left = len(case.left) > len(case.absent_long)
     also = f"; {departed(case.left)}" if case.left else ""
-    told = {
+    known = {
         "mismatch": f"ranks of one group are in different collectives: {groups(live)}",
         "missing": f"they wait for ranks that are not here ({_absent(case)}): {groups(live)}{also}",
         "other_role": f"{departed(case.left)}, and they may wait for that" if just_left else "",
@@ -85,7 +85,7 @@ def _unnamed(case: Case, *, early: bool) -> str:
         "outsider": outsiders(case),
         "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
     }
-    why = told.get(case.unnamed) or NOBODY.get(case.unnamed, NOBODY["group_only"])
+    why = known.get(case.unnamed) or NOBODY.get(case.unnamed, NOBODY["group_only"])
     why = why.removesuffix(SUSPECT) if early else why
     where = f"; {frames}" if (frames := places(live)) else ""
     return f"{_still(live)}: {doing(live)}; {why}{where}"
@@ -94,8 +94,8 @@ def _unnamed(case: Case, *, early: bool) -> str:
 def outsiders(case: Case) -> str:
     """Which processes that are not ranks the role waits for."""
     awaited = {who: wait.how for wait in case.outside if (who := wait.outsider)}
-    told = [f"{process} in {how}" for process, how in sorted(awaited.items())]
-    return f"{'they wait' if len(case.live) > 1 else 'it waits'} for {' and '.join(told[:4])}"
+    waits = [f"{process} in {how}" for process, how in sorted(awaited.items())]
+    return f"{'they wait' if len(case.live) > 1 else 'it waits'} for {' and '.join(waits[:4])}"
 
 
 def _absent(case: Case) -> str:
@@ -159,12 +159,12 @@ def lost_nodes(case: Case) -> str:
     nodes: dict[str, list[RankFacts]] = {}
     for charge in case.charges:
         nodes.setdefault(charge.rank.node, []).append(charge.rank)
-    told = [
+    clauses = [
         f"node {node or 'without a name'} does not answer, with {numbers(ranks)}"
         for node, ranks in sorted(nodes.items())
     ]
     waits = "the others wait" if case.live else "the job's other roles wait"
-    return f"{'; '.join(told)}; {waits}"
+    return f"{'; '.join(clauses)}; {waits}"
 
 
 def _accusation(case: Case, *, early: bool) -> str:
@@ -185,26 +185,26 @@ def _accusation(case: Case, *, early: bool) -> str:
     channel = sleeps_in(first.rank.wait_channel)
     if first.rank.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
         state += f" in {channel}"
-    told = f"{who(culprits)} {does} {state} for {_since(culprits)}{_at_step(culprits)}"
+    text = f"{who(culprits)} {does} {state} for {_since(culprits)}{_at_step(culprits)}"
     if first.rank.stack.frame:
-        told += f", at {first.rank.stack.frame}"
+        text += f", at {first.rank.stack.frame}"
     if first.rank.gpu_kernel:
-        told += f", its GPU in {first.rank.gpu_kernel}"
+        text += f", its GPU in {first.rank.gpu_kernel}"
     if call := calling(culprits):
-        told += f", {call}"
+        text += f", {call}"
     where = place(first.group, first.op)
     if first.evidence == "mismatch":
         own = own_call(first.rank, first.group)
         calls = "their calls do" if several else f"its {own} does"
-        told += f"; {calls} not match the others' {where}"
-        return f"{told}{_also(others)}"
+        text += f"; {calls} not match the others' {where}"
+        return f"{text}{_also(others)}"
     if first.evidence not in ("awaited", "odd_one_out", "io_blocked"):
-        told += f"; {they} {meaning(first, several=several)}"
+        text += f"; {they} {meaning(first, several=several)}"
     awaited = first.evidence == "awaited"
     if not (first.group or awaited):
-        return f"{told}{_also(others)}"
+        return f"{text}{_also(others)}"
     lacks = f", which {they} {have} not entered" if first.group and awaited else ""
-    return f"{told}; {_waiting(others, it)} in {where}{lacks}"
+    return f"{text}; {_waiting(others, it)} in {where}{lacks}"
 
 
 def _also(others: Ranks) -> str:

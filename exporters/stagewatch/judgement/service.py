@@ -55,7 +55,7 @@ def _lookups(context: JudgeContext) -> Mapping[str, Lookup]:
 COMMAND = AgentCommand(
     name="judge",
     help="The judge of a cluster's jobs: asks a Prometheus every few seconds which jobs are in "
-    "trouble, and serves who holds them up as /metrics, as a page and as JSON.",
+    "trouble, and serves who holds them up, as /metrics, a page and JSON.",
     options=JudgeOptions,
     specs=_specs,
     context=JudgeContext,

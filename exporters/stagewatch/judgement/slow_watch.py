@@ -333,14 +333,14 @@ class SlowWatch:
         (selector,) = _selectors(ranks)
         for witness in WITNESSES:
             asked = witness.expression.replace("RANKS", selector).replace("JOBS", _jobs(ranks))
-            told: list[Series] = []
+            series: list[Series] = []
             with contextlib.suppress(SourceError):  # the rank is slow all the same
-                told = self._api.query(asked, at)
-            for one in told:
+                series = self._api.query(asked, at)
+            for one in series:
                 rank, reason = _rank(one), one.labels.get("reason", "")
                 before = found.get(rank, ())
                 lacks = witness.beside and witness.beside not in {each.witness for each in before}
-                if rank in ranks and witness.tells(one.value) and not lacks:
+                if rank in ranks and witness.is_shown(one.value) and not lacks:
                     words = witness.sentence(reason)
                     found[rank] = (*before, ShownWitness(witness.name, reason, words, one.value))
         return found

@@ -68,8 +68,8 @@ def inside(rank: RankFacts) -> str:
 
 def wait_sentence(wait: Wait, *, roles: bool) -> str:
     """A wait as a sentence.  `roles`: the job has several, so that ranks need their role."""
-    tell = _SAID[Kind.UNSEEN.value] if wait.outsider and wait.kind != CALL else _SAID[wait.kind]
-    return tell(wait, whom(wait.waiters, roles=roles), whom(wait.targets, roles=roles))
+    say = _SAID[Kind.UNSEEN.value] if wait.outsider and wait.kind != CALL else _SAID[wait.kind]
+    return say(wait, whom(wait.waiters, roles=roles), whom(wait.targets, roles=roles))
 
 
 def label(wait: Wait) -> tuple[str, str]:
@@ -210,10 +210,10 @@ def _below(wait: Wait, who: str, them: str) -> str:
     but = (
         f", though by {_plural(wait.targets, 'its program it', 'their programs they')} {is_} in it"
     )
-    tells = f" ({wait.witness})" if wait.witness else ""
+    shown_by = f" ({wait.witness})" if wait.witness else ""
     return (
         f"{who}{proxy} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {lacks}{them}{over}"
-        f"{which}{tells}{but if entered else ''}"
+        f"{which}{shown_by}{but if entered else ''}"
     )
 
 

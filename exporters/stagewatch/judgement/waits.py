@@ -1,7 +1,7 @@
 """The waits of a whole job, by the verdicts on its roles; for pictures and lists.
 
 Every role has edges of its own.  Here, equal edges of several roles become one wait, ranks that do
-not live become targets, and waits that only the judge assumes are marked as such.
+not live become targets, and waits that only the judge assumes are marked as assumed.
 """
 
 from __future__ import annotations
@@ -171,12 +171,12 @@ def _message(wait: Wait, verdict: Verdict) -> Wait:
 
 def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
     """The waits of overdue ranks inside calls of tools, if no edge shows another wait of theirs."""
-    told = {key(rank) for wait in seen for rank in wait.waiters}
+    explained = {key(rank) for wait in seen for rank in wait.waiters}
     return [
         Wait((rank,), (), CALL, op=rank.call[0], outsider=rank.call[0])
         for verdict in verdicts
         for rank in verdict.case.live
-        if rank.call and rank.overdue and key(rank) not in told
+        if rank.call and rank.overdue and key(rank) not in explained
     ]
 
 
@@ -186,8 +186,8 @@ def _merged(waits: Iterable[Wait]) -> list[Wait]:
     for wait in waits:
         apart = wait.waiters[0].role if wait.group in OF_A_ROLE else ""
         targets = frozenset(map(key, wait.targets))
-        told = wait.outsider, wait.over, wait.witness
-        what = (wait.kind, wait.group, wait.op, wait.sequence, told, targets, apart)
+        detail = wait.outsider, wait.over, wait.witness
+        what = (wait.kind, wait.group, wait.op, wait.sequence, detail, targets, apart)
         by_target.setdefault(what, []).append(wait)
     return [
         replace(alike[0], waiters=tuple(rank for wait in alike for rank in wait.waiters))
@@ -200,10 +200,12 @@ def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
     waiting = {key(rank) for wait in seen if not wait.waits_for_nobody for rank in wait.waiters}
     awaited = {key(rank) for wait in seen for rank in wait.targets}
     charged = [rank for verdict in verdicts for rank in verdict.culprits]
-    told = waiting | {key(rank) for rank in charged}
+    explained = waiting | {key(rank) for rank in charged}
     found = []
     for verdict in verdicts:
-        still = tuple(rank for rank in verdict.case.live if rank.overdue and key(rank) not in told)
+        still = tuple(
+            rank for rank in verdict.case.live if rank.overdue and key(rank) not in explained
+        )
         if verdict.charges:
             roots = tuple(rank for rank in verdict.culprits if key(rank) not in awaited)
             targets = roots or verdict.culprits

@@ -170,7 +170,7 @@ class Watch:
         pause; or they stand still without marks, and lack ranks or keep no records."""
         of = matchers_of(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
-        told = self._api.query(
+        plain = self._api.query(
             f"count by (cluster, job_id) (rl_rank_gone{{{of}}}){lives} or count by (cluster,"
             f' job_id) (rl_rank_wait_class{{class=~"traced|stopped"{", " * bool(of)}{of}}})'
             f" or count by (cluster, job_id) (rl_rank_expected_seconds{{{of}}} > 0)",
@@ -181,7 +181,7 @@ class Watch:
             f" > {self._limits.taught_seconds:g}",
             at,
         )
-        sure = {job_key(one.labels) for one in told}
+        sure = {job_key(one.labels) for one in plain}
         perhaps = {
             job_key(one.labels)
             for one in silent

@@ -32,8 +32,8 @@ class Witness:
     beside: str = ""
     """Another witness; this one is shown only with it."""
 
-    def tells(self, value: float) -> bool:
-        """Whether a value exceeds the threshold, so that it is shown."""
+    def is_shown(self, value: float) -> bool:
+        """Whether a value is beyond the threshold."""
         return self.compare(value, self.threshold)
 
     def sentence(self, reason: str = "") -> str:

@@ -1,6 +1,6 @@
-"""The one vocabulary of verdicts: what each kind of evidence means, and what ranks do.
+"""The words of verdicts: what each kind of evidence means, and what ranks do.
 
-`inspect`, `top`, pages, reports and stories all speak it; alerts repeat it in their texts.
+`inspect`, `top`, pages, reports and stories use them; alerts repeat them in their texts.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def meaning(charge: Charge, *, several: bool) -> str:
     return MEANING[charge.evidence][several]
 
 
-SUSPECT = "; suspect the transport, a switch or a GPU"
+SUSPECT = "; suspect a link, a switch or a GPU"
 NOBODY = {
     "mismatch": "ranks of one group are in different collectives, and no side is the majority",
     "missing": "its ranks wait for ranks that are not in sight",
@@ -236,8 +236,8 @@ NOBODY = {
     "asking": "the agent is asking the kernel whether the rank that others wait for is waiting too",
     "outsider": "it waits for a process that is not a rank",
     "group_only": f"no rank stands out{SUSPECT}",
-    "busy": "all ranks keep a core busy, outside collectives: they compute, or their GPUs hang",
-    "asleep": "all ranks sleep, outside collectives: an event was lost or a lock is held",
+    "busy": "all ranks keep a core busy, outside of collectives: they compute, or their GPUs hang",
+    "asleep": "all ranks sleep, outside of collectives: an event was lost or a lock is held",
     "process_gone": "all its ranks ended without closing their records",
     "raised": "its ranks raised an exception",
 }

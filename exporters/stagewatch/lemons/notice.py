@@ -56,7 +56,7 @@ class Reader:
             written = moment(content["written"])
             reasons = {text(name): text(why) for name, why in content["nodes"].items()}
         except BROKEN as error:
-            raise SourceError(f"{self._file} is no file of `stagewatch lemons`") from error
+            raise SourceError(f"{self._file} is not a file of `stagewatch lemons`") from error
         if time.time() - written > FRESH_SECONDS:
             raise SourceError(f"{self._file} is older than a week")
         return reasons.get(node, "")

@@ -167,11 +167,11 @@ class EnvironmentScan:
         again = set()
         for pid, environ in read.items():
             candidates.pop(pid, None)
-            told = variables(environ or b"")
-            candidate = self._candidate(pid, told)
+            environment = variables(environ or b"")
+            candidate = self._candidate(pid, environment)
             if candidate is not None:
                 candidates[pid] = candidate
-            elif _rank_variable(told):
+            elif _rank_variable(environment):
                 again.add(pid)  # a launcher, which may yet run the rank in its place
         self._denied = (self._denied & pids - read.keys()) | denied(self._proc, read)
         self._seen = seen | read.keys() - again

@@ -151,7 +151,7 @@ class _Reader:
         if kind is Kind.LEFT:
             return Event(kind, time, name=name, began_ns=max(0, min(value, time)))
         call = what >> layout.CALL_SHIFT
-        op = call % layout.TOLD
+        op = call % layout.END_KNOWN
         peer = call // layout.PEER - 1
         return Event(
             kind,

@@ -1,7 +1,7 @@
 """Divides the page among the ranks of all users, so that no user crowds out another.
 
 Users have equal shares; those who need less leave the rest to the others.  The share of a user is
-divided in the same way among his ranks and the totals of his roles.  A rank or a role needs as much
+divided in the same way among its ranks and the totals of its roles.  A rank or a role needs as much
 as at the previous look, and some series more; a new one needs everything.  The remainder is divided
 equally.
 """
@@ -102,7 +102,7 @@ class Rations:
         self._out = RationedSamples(rooms=rooms)
         return self._out
 
-    def tell(self) -> None:
+    def add_left_out(self) -> None:
         """Add to the latest samples how many series of each user were left out."""
         left_out: Counter[int] = Counter()
         for room in {id(room): room for room in self._out.rooms.values() if room.left_out}.values():

@@ -173,7 +173,7 @@ class Group:
     entered: float
     """`CLOCK_BOOTTIME` of the last entry, or of the last wait for one; 0 before the first."""
     left: float
-    told: bool
+    end_known: bool
     """Whether the writer records when the rank leaves a collective."""
     size: int | None
     """Number of members, if the writer knows it."""
@@ -260,7 +260,7 @@ class RankRecord:
         return {
             name: group
             for name, group in self.groups.items()
-            if group.left < group.entered and (group.told or marked <= group.entered == newest)
+            if group.left < group.entered and (group.end_known or marked <= group.entered == newest)
         }
 
     @property
@@ -551,9 +551,9 @@ def _groups(raw: bytes, words: memoryview) -> dict[str, Group]:
             sequence=max(0, words[at + layout.C_SEQUENCE]),
             entered=max(0, words[at + layout.C_ENTERED]) / 1e9,
             left=max(0, words[at + layout.C_LEFT]) / 1e9,
-            told=bool(words[at + layout.C_CALL] & layout.TOLD),
+            end_known=bool(words[at + layout.C_CALL] & layout.END_KNOWN),
             size=_optional(words[at + layout.C_SIZE]) or None,
-            op=_op(words[at + layout.C_CALL] % layout.TOLD),
+            op=_op(words[at + layout.C_CALL] % layout.END_KNOWN),
             elements=max(0, words[at + layout.C_ELEMENTS]) or None,
             peer=_optional(words[at + layout.C_CALL] // layout.PEER - 1),
         )

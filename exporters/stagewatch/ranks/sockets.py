@@ -88,7 +88,7 @@ def _flow(out: Samples, flow: Flow, *labels: str) -> None:
 
 SPEC = Declaration(
     name="net",
-    help="TCP connections of every rank by port: bytes, repeats, round trips, queues, states",
+    help="TCP of every rank by port: bytes, retransmissions, round trips, queues, states",
     interval=2.0,
     options=NoOptions,
 )

@@ -68,25 +68,25 @@ def _checked(target: dict[str, Any]) -> dict[str, int]:
 
 def _process(program: str, target: dict[str, int], end: float) -> dict[str, Any]:
     pid, start = target["pid"], target["start"]
-    told: dict[str, Any] = {"pid": pid, "threads": [], "problem": "", "hung": False}
+    answer: dict[str, Any] = {"pid": pid, "threads": [], "problem": "", "hung": False}
     now = identity(pid)
     if now is None or (start and now[1] != start):
-        return told | {"problem": "it has ended"}
+        return answer | {"problem": "it has ended"}
     seconds = min(PROCESS_SECONDS, end - time.monotonic())
     if seconds <= 0:
-        return told | {"problem": "no time was left for it"}
+        return answer | {"problem": "no time was left for it"}
     try:
         status, output, error = _run([program, *OPTIONS, str(pid)], seconds)
     except OSError as failure:
-        return told | {"problem": f"{program}: {failure.strerror}"}
+        return answer | {"problem": f"{program}: {failure.strerror}"}
     except TimeoutError as failure:
-        return told | {"problem": f"py-spy {failure}", "hung": True}
+        return answer | {"problem": f"py-spy {failure}", "hung": True}
     if status is None or status:
-        return told | {"problem": _complaint(status, error.decode("utf-8", "replace"))}
+        return answer | {"problem": _complaint(status, error.decode("utf-8", "replace"))}
     try:
-        return told | {"threads": threads(output, target["thread"], pid)}
+        return answer | {"threads": threads(output, target["thread"], pid)}
     except UNREADABLE:
-        return told | {"problem": "py-spy gave no JSON that can be read; 0.4 or later is needed"}
+        return answer | {"problem": "py-spy gave no JSON that can be read; 0.4 or later is needed"}
 
 
 def _run(command: list[str], seconds: float) -> tuple[int | None, bytes, bytes]:

@@ -287,7 +287,7 @@ class StagesCollector(Collector):
         self._own_work.add(out, shown, now, self._names.admits)
         _totals(out, sums)
         self._names.show(out)
-        self._rations.tell()
+        self._rations.add_left_out()
         if not out.families:
             raise NoData("no rank keeps a stage record on this node")
         return out

@@ -81,22 +81,24 @@ def find_attempts(api: PrometheusApi, ledger: Ledger, cluster: Labels) -> list[A
     last: dict[Job, float] = {}
     newest: dict[str, float] = {}
     fired: dict[Job, dict[str, float]] = {}
-    for each in ledger.bins:
-        for job, when in _values(api, each, "slurm_job_requeue_timestamp_seconds", cluster):
+    for part in ledger.bins:
+        for job, when in _values(api, part, "slurm_job_requeue_timestamp_seconds", cluster):
             requeues.setdefault(job, set()).add(when)
         if back := sorted({job_id for _, job_id in requeues}):
             name = "slurm_job_start_timestamp_seconds"
-            for job, when in _values(api, each, name, {**cluster, "job_id": back}):
+            for job, when in _values(api, part, name, {**cluster, "job_id": back}):
                 starts.setdefault(job, set()).add(when)
-        for found in _last(api, each, select(AT_RISK, **cluster)):
-            last[_job(found)] = found.value
-        for found in _last(api, each, select(OUTSIDE, **cluster)):
-            newest[found.labels.get("cluster", "")] = found.value
+        for series in _last(api, part, select(AT_RISK, **cluster)):
+            last[_job(series)] = series.value
+        for series in _last(api, part, select(OUTSIDE, **cluster)):
+            newest[series.labels.get("cluster", "")] = series.value
         firing = {**cluster, "alertstate": "firing"}
         dead = {"alertname": STALLS, "severity": "critical", "evidence": DEAD}
         for labels in ({"alertname": FAILURES}, dead):
-            for found in _last(api, each, select("ALERTS", **firing, **labels)):
-                fired.setdefault(_job(found), {})[found.labels.get("alertname", "")] = found.value
+            for series in _last(api, part, select("ALERTS", **firing, **labels)):
+                fired.setdefault(_job(series), {})[series.labels.get("alertname", "")] = (
+                    series.value
+                )
     ended = [
         Attempt(*job, when, REQUEUED)
         for job in jobs & requeues.keys()
@@ -110,8 +112,8 @@ def find_attempts(api: PrometheusApi, ledger: Ledger, cluster: Labels) -> list[A
         if job in jobs and names and gone and not again:
             ended.append(Attempt(*job, when, min(names, key=(*STALLS, *FAILURES).index)))
     return [
-        _costed(api, ledger, each, starts.get((each.cluster, each.job_id), set()))
-        for each in sorted(ended, key=lambda each: each.ended)
+        _costed(api, ledger, attempt, starts.get((attempt.cluster, attempt.job_id), set()))
+        for attempt in sorted(ended, key=lambda attempt: attempt.ended)
     ]
 
 
@@ -147,7 +149,7 @@ def _costed(
     of = {"cluster": attempt.cluster, "job_id": attempt.job_id}
 
     def value(expression: str, at: float) -> float | None:
-        return next((found.value for found in api.query(expression, at)), None)
+        return next((series.value for series in api.query(expression, at)), None)
 
     def before(metric: str) -> float | None:
         look = milliseconds(LOOK_BACK)
@@ -170,28 +172,28 @@ def _interval(ledger: Ledger, cluster: str, when: float) -> float:
 
 
 def _values(
-    api: PrometheusApi, each: Period, metric: str, labels: Labels
+    api: PrometheusApi, part: Period, metric: str, labels: Labels
 ) -> Iterator[tuple[Job, float]]:
     """The values of a timestamp metric of jobs, read every five minutes and at the end."""
     newest = f"last_over_time({select(metric, **labels)}[{milliseconds(NEAR)}])"
     query = f"max by (cluster, job_id) ({newest})"
-    for track in api.query_range(query, each.start, each.end, NEAR):
+    for track in api.query_range(query, part.start, part.end, NEAR):
         job = track.labels.get("cluster", ""), track.labels.get("job_id", "")
         yield from ((job, value) for value in {value for _, value in track.samples})
-    for found in api.query(query, each.end):
-        yield _job(found), found.value
+    for series in api.query(query, part.end):
+        yield _job(series), series.value
 
 
-def _last(api: PrometheusApi, each: Period, selector: str) -> list[Series]:
+def _last(api: PrometheusApi, part: Period, selector: str) -> list[Series]:
     """When jobs had their last sample, to half a minute; PromQL's `timestamp` over a range would
     take far longer."""
     newest = f"last_over_time({selector}[{milliseconds(LAST_STEP - 0.001)}])"
     looks = f"time() * group by (cluster, job_id, alertname) ({newest})"
-    return api.query(f"max_over_time(({looks})[{window(each)}:{LAST_STEP:.0f}s])", each.end)
+    return api.query(f"max_over_time(({looks})[{window(part)}:{LAST_STEP:.0f}s])", part.end)
 
 
-def _job(found: Series) -> Job:
-    return found.labels.get("cluster", ""), found.labels.get("job_id", "")
+def _job(series: Series) -> Job:
+    return series.labels.get("cluster", ""), series.labels.get("job_id", "")
 
 
 def _apart(times: Iterable[float]) -> Iterator[float]:

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report; returns exit status 0."""
     output: Path = arguments.output
     if arguments.report == "experiment":
-        import_module("matplotlib")  # a lack of it is told before the server is asked
+        import_module("matplotlib")  # report that it is missing before asking the server
     with closing(PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))) as api:
         files = _files(api, arguments)
         if output.suffix.lower() in (".html", ".htm"):

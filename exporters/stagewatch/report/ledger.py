@@ -157,10 +157,10 @@ def read_ledger(api: PrometheusApi, period: Period, cluster: Labels) -> Ledger |
     """
     ledger = Ledger(period, [], {}, {}, {})
     ledger.bins.extend(split(period, ledger.step))
-    for each in ledger.bins:
-        _observe(api, ledger, each, matchers(**cluster))
-        _add(api, ledger, each, select(JOBS, **cluster), allocated=True)
-        _add(api, ledger, each, select(OUTSIDE, **cluster), allocated=False)
+    for part in ledger.bins:
+        _observe(api, ledger, part, matchers(**cluster))
+        _add(api, ledger, part, select(JOBS, **cluster), allocated=True)
+        _add(api, ledger, part, select(OUTSIDE, **cluster), allocated=False)
     if not any(ledger.observed.values()):
         return None
     _add_unobserved(ledger)
@@ -177,55 +177,55 @@ def missing(period: Period) -> StagewatchError:
 
 
 def _add(
-    api: PrometheusApi, ledger: Ledger, each: Period, selector: str, *, allocated: bool
+    api: PrometheusApi, ledger: Ledger, part: Period, selector: str, *, allocated: bool
 ) -> None:
     """Add the GPU-seconds of one day or hour: the sum of the samples, times the interval."""
     by = "cluster, job_id, user, account, partition, model, state"
-    query = f"sum by ({by}) (sum_over_time({selector}[{window(each)}]))"
-    for found in api.query(query, each.end):
-        of = {name: found.labels.get(name, "") for name in by.split(", ")}
-        seconds = found.value * ledger.intervals.get(of["cluster"], {}).get(each.start, 0.0)
+    query = f"sum by ({by}) (sum_over_time({selector}[{window(part)}]))"
+    for series in api.query(query, part.end):
+        of = {name: series.labels.get(name, "") for name in by.split(", ")}
+        seconds = series.value * ledger.intervals.get(of["cluster"], {}).get(part.start, 0.0)
         if seconds > 0:
-            key = Key(start=each.start, allocated=allocated, **of)
+            key = Key(start=part.start, allocated=allocated, **of)
             ledger.rows[key] = ledger.rows.get(key, 0.0) + seconds
 
 
-def _observe(api: PrometheusApi, ledger: Ledger, each: Period, labels: str) -> None:
+def _observe(api: PrometheusApi, ledger: Ledger, part: Period, labels: str) -> None:
     """Count the evaluations of one day or hour, by cluster.
 
     If no series has a sample of every evaluation, the times with a sample of any series count.
     """
     either = ", ".join(filter(None, (_EITHER, labels)))
-    most = f"max by (cluster) (count_over_time({{{either}}}[{window(each)}]))"
-    for found in api.query(most, each.end):
-        cluster = found.labels.get("cluster", "")
+    most = f"max by (cluster) (count_over_time({{{either}}}[{window(part)}]))"
+    for series in api.query(most, part.end):
+        cluster = series.labels.get("cluster", "")
         here = f"{{{_EITHER}, {matchers(cluster=cluster)}}}"
         known = ledger.intervals.setdefault(cluster, {})
         before = next(reversed(known.values()), 30.0)
-        interval = _interval(api, cluster, each) or before
-        known[each.start] = interval
-        seconds = found.value * interval
-        if seconds < each.seconds - 1.5 * interval:
-            seconds = sum(_evaluations(api, here, each, interval)) * interval
-        ledger.observed.setdefault(cluster, {})[each.start] = min(seconds, each.seconds)
+        interval = _interval(api, cluster, part) or before
+        known[part.start] = interval
+        seconds = series.value * interval
+        if seconds < part.seconds - 1.5 * interval:
+            seconds = sum(_evaluations(api, here, part, interval)) * interval
+        ledger.observed.setdefault(cluster, {})[part.start] = min(seconds, part.seconds)
 
 
-def _evaluations(api: PrometheusApi, here: str, each: Period, interval: float) -> Iterable[float]:
+def _evaluations(api: PrometheusApi, here: str, part: Period, interval: float) -> Iterable[float]:
     look = milliseconds(interval - 0.001)
-    for piece in split(each, PIECE):
+    for piece in split(part, PIECE):
         times = f"group (last_over_time({here}[{look}]))"
         counted = f"count_over_time(({times})[{window(piece)}:{milliseconds(interval)}])"
-        yield from (found.value for found in api.query(counted, piece.end))
+        yield from (series.value for series in api.query(counted, piece.end))
 
 
-def _interval(api: PrometheusApi, cluster: str, each: Period) -> float | None:
+def _interval(api: PrometheusApi, cluster: str, part: Period) -> float | None:
     """The usual distance of evaluations in seconds, measured as late in the day or hour as there
     are any."""
-    step = each.seconds / 96
+    step = part.seconds / 96
     for name in (OUTSIDE, JOBS):
         chosen = select(name, cluster=cluster)
         recent = f"last_over_time({chosen}[{milliseconds(MEASURED)}])"
-        tracks = api.query_range(f"group ({recent})", each.start + step, each.end, step)
+        tracks = api.query_range(f"group ({recent})", part.start + step, part.end, step)
         for when in (track.samples[-1][0] for track in tracks if track.samples):
             stored = api.samples(chosen, when - MEASURED, when)
             times = sorted({at for track in stored for at, _ in track.samples})
@@ -241,9 +241,9 @@ def _add_unobserved(ledger: Ledger) -> None:
         sums[key.cluster, key.start] = sums.get((key.cluster, key.start), 0.0) + seconds
     for cluster, observed in ledger.observed.items():
         usual = ledger.gpus(cluster)
-        for each in ledger.bins:
-            seen = observed.get(each.start, 0.0)
-            gpus = sums.get((cluster, each.start), 0.0) / seen if seen else usual
-            if each.seconds - seen > 1.5 * ledger.intervals[cluster].get(each.start, 0.0):
-                key = Key(each.start, cluster, "", "", "", "", "", NOT_OBSERVED, False)
-                ledger.rows[key] = (each.seconds - seen) * gpus
+        for part in ledger.bins:
+            seen = observed.get(part.start, 0.0)
+            gpus = sums.get((cluster, part.start), 0.0) / seen if seen else usual
+            if part.seconds - seen > 1.5 * ledger.intervals[cluster].get(part.start, 0.0):
+                key = Key(part.start, cluster, "", "", "", "", "", NOT_OBSERVED, False)
+                ledger.rows[key] = (part.seconds - seen) * gpus

@@ -65,7 +65,7 @@ class BareRanks:
         taker: StackTaker,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`command`: the rank that stands for processes which are no ranks; `pids`: all processes;
+        """`command`: the rank that stands for processes which are not ranks; `pids`: all processes;
         `limit`: seconds without work after which ranks count as standing still."""
         self._proc = proc
         self._limit = limit

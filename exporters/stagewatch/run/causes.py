@@ -114,7 +114,7 @@ def of_helpers(
             yield Cause(
                 Kind.HELPER,
                 ending.time,
-                f"{process_name(ending, names)}{', which is no rank,' * (apart and not bare)}",
+                f"{process_name(ending, names)}{', which is not a rank,' * (apart and not bare)}",
                 ended(ending.status),
                 *_death(ending.signal),
             )

@@ -144,7 +144,7 @@ def nccl(plugin: str) -> dict[str, str]:
         raise ConfigError("--nccl stagewatch needs the package stagewatch-nccl: make plugin")
     file = Path(found.origin).with_name(LIBRARY) if found and found.origin else Path(plugin)
     if not file.is_file():
-        raise ConfigError(f"--nccl: {file} is no file")
+        raise ConfigError(f"--nccl: {file} is not a file")
     inspector = INSPECTOR if "inspector" in file.name else {}
     return {**inspector, "NCCL_PROFILER_PLUGIN": str(file.absolute())}
 

@@ -10,7 +10,7 @@ several slurmd share a machine:
 v2   /sys/fs/cgroup/system.slice/[NODE_]slurmstepd.scope/{job_540|sSLUID}/step_0/user/task_0
 v1   /sys/fs/cgroup/devices/slurm[_NODE]/uid_1000/job_540/step_0/task_0
 
-Jobs are looked for in v2 alone; under v1 the prolog tells them.
+Jobs are looked for in v2 alone; under v1 the prolog names them.
 
 The prolog (`deploy/slurm/`) writes one file per job into a directory that only root writes, named
 by the job id::

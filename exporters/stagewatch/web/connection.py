@@ -138,7 +138,7 @@ class Connection:
         first = head + body[:_PIECE]  # in one piece: a client may wait before it takes a second
         for data in (first, memoryview(body)[_PIECE:]):
             view = memoryview(data)
-            while view:  # not sendall: over TLS its time-out starts afresh with every record
+            while view:  # not sendall: over TLS its timeout starts afresh with every record
                 self._sock.settimeout(self._seconds_left(deadline))
                 view = view[self._sock.send(view) :]
 

@@ -3,7 +3,7 @@
 A fixed number of connections, and of threads that serve one each.  The accepting thread never waits
 for a client: handshakes, requests and responses all happen in a thread that serves.  All threads
 begin with the server, since `Thread.start` may wait for ever where memory is short: a thread that
-dies of it in its first lines never tells that it has begun.
+dies of it in its first lines never reports that it has begun.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def _outside(waits: Sequence[Wait], *, charged: bool) -> Box:
     if waits[0].kind == CALL:
         return Box(role, Look.ABSENT, name(names[0]), ("a tool, environment or reward", *more))
     if waits[0].kind == Kind.KERNEL.value and not charged:
-        return Box(role, Look.ROOT, names[0], more, "is no rank of the job")
+        return Box(role, Look.ROOT, names[0], more, "is not a rank of the job")
     title, bracket, numbers = names[0].partition(" (")
     return Box(role, Look.ABSENT, title, (f"({numbers}", *more) if bracket else more)
 

@@ -66,7 +66,7 @@ class _Half:
     targets: list[int]
     back: bool
     gap: int = 0
-    """The column to the right of which its pill stands."""
+    """Its pill stands right of this column."""
     passes: dict[tuple[str, int], float] = field(default_factory=dict)
     """The height at which it passes each column of a lane."""
 

@@ -166,10 +166,10 @@ def _heading(verdicts: Sequence[Verdict], width: float) -> tuple[list[str], floa
     y = 44.0
     parts = [_line(MARGIN, y, cut(_headline(verdicts), width - 2 * MARGIN, 21), "ink title")]
     y += 8
-    told = [verdict for verdict in verdicts if verdict.charges] or [
+    shown = [verdict for verdict in verdicts if verdict.charges] or [
         verdict for verdict in verdicts if verdict.wrong
     ]
-    for verdict in told[:3]:
+    for verdict in shown[:3]:
         for line in _wrapped(_sentence(verdict), width - 2 * MARGIN, 13, _MAX_LINES):
             y += _LINE
             parts.append(_line(MARGIN, y, line, "ink"))
@@ -193,8 +193,8 @@ def _lanes(layout: Layout, verdicts: Sequence[Verdict], width: float) -> list[st
             f'<rect class="lane" x="{rect.x:.0f}" y="{rect.y:.0f}" width="{wide:.0f}" '
             f'height="{rect.height:.0f}" rx="12"/>'
         )
-        told = f"{name(role)}{_state(by_role.get(role))}"
-        parts.append(_line(rect.x + 14, rect.y + 22, cut(told, wide - 28), "dim role"))
+        title = f"{name(role)}{_state(by_role.get(role))}"
+        parts.append(_line(rect.x + 14, rect.y + 22, cut(title, wide - 28), "dim role"))
     return parts
 
 

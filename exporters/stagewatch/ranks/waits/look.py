@@ -91,8 +91,8 @@ class Waits:
         self._child.close()
 
 
-def _read(told: object) -> Waiting:
+def _read(answer: object) -> Waiting:
     try:
-        return from_json(told)
+        return from_json(answer)
     except BROKEN as error:
         raise SourceError(f"the reader of waits has answered something else: {error}") from error

@@ -207,13 +207,13 @@ def as_json(waiting: Waiting) -> dict[str, Any]:
     }
 
 
-def from_json(told: Any) -> Waiting:
+def from_json(answer: Any) -> Waiting:
     """The answer from the JSON of `as_json`.  Raises one of `core.state_file.BROKEN`."""
-    processes: tuple[Process, ...] = decode(tuple[Process, ...], told["processes"])
+    processes: tuple[Process, ...] = decode(tuple[Process, ...], answer["processes"])
     return Waiting(
         {process.pid: process for process in processes},
-        decode(tuple[Wait, ...], told["waits"]),
-        decode(tuple[Connection, ...], told["connections"]),
-        decode(float, told["seconds"]),
-        decode(tuple[str, ...], told["left_out"]),
+        decode(tuple[Wait, ...], answer["waits"]),
+        decode(tuple[Connection, ...], answer["connections"]),
+        decode(float, answer["seconds"]),
+        decode(tuple[str, ...], answer["left_out"]),
     )

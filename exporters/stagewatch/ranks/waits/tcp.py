@@ -193,8 +193,8 @@ class TcpTables:
 
 def describe(mine: TcpSocket, *, accepted: bool) -> Connection:
     """A socket as a connection, without holders."""
-    told = mine.statistics
-    owed = mine.receive_queue == 0 and told is not None and _asked_last(told)
+    statistics = mine.statistics
+    owed = mine.receive_queue == 0 and statistics is not None and _asked_last(statistics)
     return Connection(
         text(local(mine)),
         text(remote(mine)),
@@ -202,40 +202,40 @@ def describe(mine: TcpSocket, *, accepted: bool) -> Connection:
         owed=owed,
         unread=mine.receive_queue,
         unsent=mine.send_queue,
-        sent_seconds=told.last_sent if told and told.data_segments_sent else None,
+        sent_seconds=statistics.last_sent if statistics and statistics.data_segments_sent else None,
     )
 
 
-def _asked_last(told: TcpStatistics) -> bool:
+def _asked_last(statistics: TcpStatistics) -> bool:
     """Whether the last data was sent and not received, on a connection that goes both ways."""
     one_way = (
-        told.data_segments_sent >= ONE_WAY_SEGMENTS
-        and 0 < told.data_segments_received <= HANDSHAKE_SEGMENTS
-        and told.bytes_received <= HANDSHAKE_BYTES
+        statistics.data_segments_sent >= ONE_WAY_SEGMENTS
+        and 0 < statistics.data_segments_received <= HANDSHAKE_SEGMENTS
+        and statistics.bytes_received <= HANDSHAKE_BYTES
     )
-    if one_way or not told.data_segments_sent:
+    if one_way or not statistics.data_segments_sent:
         return False
-    if told.last_sent == told.last_received:  # by a clock of some milliseconds
-        return told.data_segments_sent > told.data_segments_received
-    return told.last_sent < told.last_received
+    if statistics.last_sent == statistics.last_received:  # by a clock of some milliseconds
+        return statistics.data_segments_sent > statistics.data_segments_received
+    return statistics.last_sent < statistics.last_received
 
 
 def _words(connection: Connection, mine: TcpSocket, *, accepting: bool) -> str:
     way = "from" if connection.accepted else "to"
     if connection.holders:
-        told = f"a TCP connection {way} {name_pids(connection.holders)}"
+        words = f"a TCP connection {way} {name_pids(connection.holders)}"
     elif is_loopback(remote(mine)[0]):
-        told = "a TCP connection within this node, whose other end cannot be seen"
+        words = "a TCP connection within this node, whose other end cannot be seen"
     else:
-        told = f"a TCP connection {way} {connection.remote}"
+        words = f"a TCP connection {way} {connection.remote}"
     if accepting and connection.holders:
-        return f"{told}, which has not accepted it"
+        return f"{words}, which has not accepted it"
     if connection.unsent:
-        return f"{told}, which has not taken {size(connection.unsent)}"
+        return f"{words}, which has not taken {size(connection.unsent)}"
     if connection.owed and connection.sent_seconds is not None:
         what = "from which nothing has come" if connection.accepted else "which has not answered"
-        return f"{told}, {what} for {duration(connection.sent_seconds)}"
-    return told
+        return f"{words}, {what} for {duration(connection.sent_seconds)}"
+    return words
 
 
 def local(one: TcpSocket) -> Address:
@@ -268,13 +268,13 @@ def is_loopback(address: bytes) -> bool:
 def text(at: Address) -> str:
     """`10.0.0.1:443` or `[fd00::1]:443`."""
     address, port = at
-    told = str(ipaddress.ip_address(address)) if address else "*"
-    return f"[{told}]:{port}" if ":" in told else f"{told}:{port}"
+    shown = str(ipaddress.ip_address(address)) if address else "*"
+    return f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
 
 
-def parse(told: str) -> Address | None:
+def parse(shown: str) -> Address | None:
     """The address that `text` has written."""
-    address, _, port = told.rpartition(":")
+    address, _, port = shown.rpartition(":")
     try:
         return ipaddress.ip_address(address.strip("[]")).packed, int(port)
     except ValueError:
@@ -304,10 +304,10 @@ def parse_table(raw: bytes) -> list[TcpSocket]:
     return sockets
 
 
-def _hexadecimal(told: str) -> tuple[int, bytes, int]:
+def _hexadecimal(shown: str) -> tuple[int, bytes, int]:
     """Family, address and port of an end as the kernel prints it: words of 32 bits in the order of
     this machine."""
-    address, _, port = told.partition(":")
+    address, _, port = shown.partition(":")
     raw = bytes.fromhex(address)
     if sys.byteorder == "little":
         raw = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))

@@ -151,7 +151,7 @@ def _unavailable(out: Samples, node: Node, kind: str) -> None:
 
 SPEC = Declaration(
     name="slurm_nodes",
-    help="nodes, why they are out of service, and the GPU truth table (scontrol show nodes)",
+    help="nodes, why they are out of service, and GPUs by state (scontrol show nodes)",
     interval=30,
     options=NoOptions,
 )

@@ -134,7 +134,7 @@ def measure(
     out.add_all(QUEUE_JOBS, folded)
     out.add_all(QUEUE_GPUS, gpus)
     for (partition, reason), submitted in sorted(oldest.items(), key=itemgetter(1), reverse=True):
-        shown = reason if reason in kept else "other"  # of which the oldest comes last, and stays
+        shown = reason if reason in kept else "other"  # the oldest comes last, and stays
         out.add(PENDING_AGE, max(0.0, now - submitted), partition, shown)
     users.write(out, USER_JOBS, USER_GPUS, top)
     accounts.write(out, ACCOUNT_JOBS, ACCOUNT_GPUS, top)
