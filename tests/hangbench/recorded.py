@@ -28,6 +28,7 @@ TRIES = 30
 """Looks at one moment, each of which ends when Prometheus has not answered for 10 s."""
 RECORDED = Path(__file__).with_name("recorded")
 BLIND = Path(__file__).with_name("recorded_blind")
+DRAWN = Path(__file__).with_name("recorded_drawn")
 """The latest sets, as they were first played."""
 EXPECTED = "expected.json"
 SUFFIX = ".json.gz"

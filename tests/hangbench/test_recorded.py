@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stagewatch.judgement.case_file import CaseFile
-from tests.hangbench.recorded import BLIND, RECORDED, cases, expected, replay, summary
+from tests.hangbench.recorded import BLIND, DRAWN, RECORDED, cases, expected, replay, summary
 from tests.hangbench.score import RIGHT
 
 
@@ -28,6 +30,7 @@ def test_every_recorded_shape_is_judged_as_before(recorded: list[CaseFile]) -> N
     assert sum(one.answer == RIGHT for one in faults) >= 0.9 * len(faults)
 
 
-def test_every_shape_of_a_blind_run_is_judged_as_before() -> None:
+@pytest.mark.parametrize("folder", [BLIND, DRAWN], ids=["blind", "drawn"])
+def test_every_shape_of_a_first_run_is_judged_as_before(folder: Path) -> None:
     """Rightly or not: `docs/accuracy.md` has how often."""
-    assert {one.name: summary(one) for one in replay(list(cases(BLIND)))} == expected(BLIND)
+    assert {one.name: summary(one) for one in replay(list(cases(folder)))} == expected(folder)
