@@ -28,11 +28,12 @@ def v2(tmp_path: Path) -> Cgroups:
 
 def test_the_tightest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
     groups = v2(tmp_path)
-    assert groups.memory(9) == Usage(900, 1000), "the job's, not the task's"
+    assert groups.memory(groups.of(9)) == Usage(900, 1000), "the job's, not the task's"
 
 
 def test_kills_are_those_of_the_group_itself(tmp_path: Path) -> None:
-    file = v2(tmp_path).oom_file(9)
+    groups = v2(tmp_path)
+    file = groups.oom_file(groups.of(9))
     assert file is not None
     assert oom_kills(file) == 3
     file.unlink()
@@ -52,15 +53,15 @@ burst_usec 0"""
 
 def test_the_cpu_limit_that_stops_a_process_most_counts(tmp_path: Path) -> None:
     groups = v2(tmp_path)
-    assert groups.throttled_seconds(9) is None, "no cpu controller on the way up"
+    assert groups.throttled_seconds(groups.of(9)) is None, "no cpu controller on the way up"
     write(tmp_path / "cg/cpu.stat", "usage_usec 90\nuser_usec 60\nsystem_usec 30")
     write(tmp_path / "cg/job_7/cpu.stat", CPU_STAT.format(periods=7, stopped=2_500_000))
     write(tmp_path / "cg/job_7/step_0/cpu.stat", CPU_STAT.format(periods=7, stopped=100))
-    assert groups.throttled_seconds(9) == 2.5
+    assert groups.throttled_seconds(groups.of(9)) == 2.5
 
 
 def test_version_1_counts_nanoseconds(tmp_path: Path) -> None:
     write(tmp_path / "proc/9/cgroup", "3:cpu,cpuacct:/x\n0::/")
     write(tmp_path / "cpu/x/cpu.stat", "nr_periods 7\nnr_throttled 4\nthrottled_time 1500000000")
     groups = Cgroups(tmp_path / "proc", [Mount(str(tmp_path / "cpu"), "cgroup", "x", "0:3")])
-    assert groups.throttled_seconds(9) == 1.5
+    assert groups.throttled_seconds(groups.of(9)) == 1.5

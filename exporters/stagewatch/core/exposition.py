@@ -127,7 +127,14 @@ class Renderer:
             if before is not None and before[0] == family:
                 lines = before[1]
             else:
-                lines = "".join([_lines(metric, labels, value) for labels, value in family.items()])
+                lines = "".join(
+                    [
+                        f"{_series(metric, labels)}{value!r}\n"
+                        if type(value) is not Histogram
+                        else _histogram(metric, labels, value)
+                        for labels, value in family.items()
+                    ]
+                )
             known[metric] = (family, lines)
             text += (_header(metric), lines)
         self._known = known
@@ -159,23 +166,23 @@ def _series(metric: Metric, labels: Labels) -> str:
     return f"{metric.name}{{{pairs}}} " if pairs else f"{metric.name} "
 
 
-def _lines(metric: Metric, labels: Labels, value: float | Histogram) -> str:
-    if not isinstance(value, Histogram):
-        return f"{_series(metric, labels)}{value!r}\n"
+def _histogram(metric: Metric, labels: Labels, value: Histogram) -> str:
+    amounts = (*value.cumulative, value.count, value.sum, value.count)
+    names = _histogram_series(metric, labels, value.bounds)
+    return "".join([f"{name}{amount!r}\n" for name, amount in zip(names, amounts, strict=True)])
+
+
+@lru_cache(maxsize=256)
+def _histogram_series(metric: Metric, labels: Labels, bounds: tuple[float, ...]) -> Labels:
+    """The texts before the values of buckets, sum and count."""
     pairs = _pairs(metric.labels, labels)
     prefix = f"{pairs}," if pairs else ""
     braces = f"{{{pairs}}}" if pairs else ""
-    buckets = [
-        f'{metric.name}_bucket{{{prefix}le="{float(bound)!r}"}} {count}\n'
-        for bound, count in zip(value.bounds, value.cumulative, strict=True)
-    ]
-    return "".join(
-        [
-            *buckets,
-            f'{metric.name}_bucket{{{prefix}le="+Inf"}} {value.count}\n',
-            f"{metric.name}_sum{braces} {value.sum!r}\n",
-            f"{metric.name}_count{braces} {value.count}\n",
-        ]
+    limits = [*(repr(float(bound)) for bound in bounds), "+Inf"]
+    return (
+        *(f'{metric.name}_bucket{{{prefix}le="{limit}"}} ' for limit in limits),
+        f"{metric.name}_sum{braces} ",
+        f"{metric.name}_count{braces} ",
     )
 
 

@@ -52,6 +52,7 @@ _SHARES = (
     *(Reading.UTILIZATION, Reading.SM_ACTIVE, Reading.TENSOR_ACTIVE, Reading.DRAM_ACTIVE),
     Reading.POWER,
 )
+_SHARE_KEYS = tuple((reading, reading.key()) for reading in _SHARES)
 _THROUGHPUT = tuple(
     reading.key(direction)
     for reading in (Reading.NVLINK_THROUGHPUT, Reading.PCIE_THROUGHPUT)
@@ -124,7 +125,7 @@ class DeviceStates:
 
     @staticmethod
     def _read(gpu: _Gpu, values: Mapping[str, float], now: float) -> None:
-        known = {one: values[one.key()] for one in _SHARES if one.key() in values}
+        known = {one: values[key] for one, key in _SHARE_KEYS if key in values}
         moved = [values[key] for key in _THROUGHPUT if key in values]
         if moved:
             known[Reading.NVLINK_THROUGHPUT] = max(moved)

@@ -69,8 +69,10 @@ class GpuDirectory:
             uuid = row["uuid"]
             if row.get("lost") or not uuid:
                 continue
-            facts = self._gpus.get(uuid) or GpuFacts("", uuid, "")
-            facts = replace(facts, gpu=row["gpu"], mig=row.get("mig", ""))
+            gpu, mig = row["gpu"], row.get("mig", "")
+            facts = self._gpus.get(uuid)
+            if facts is None or (facts.gpu, facts.mig) != (gpu, mig):
+                facts = replace(facts or GpuFacts(gpu, uuid, mig), gpu=gpu, mig=mig)
             if tier == "slow":
                 minor = row.get("info", {}).get("minor", "")
                 facts = replace(facts, minor=int(minor) if minor.isdigit() else None)

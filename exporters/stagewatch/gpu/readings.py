@@ -187,9 +187,14 @@ class Reading(Enum):
 
     def key(self, *labels: object) -> Key:
         """The key of this reading in a frame, with the values of its additional labels."""
-        if len(labels) != len(self.metric.labels) - len(GPU):
-            raise ValueError(f"{self.metric.name} takes the labels {self.metric.labels}")
-        return Key("/".join((self.metric.name, *map(str, labels))))
+        return _key(self.metric, *labels)
+
+
+@lru_cache(maxsize=4096)
+def _key(metric: Metric, *labels: object) -> Key:
+    if len(labels) != len(metric.labels) - len(GPU):
+        raise ValueError(f"{metric.name} takes the labels {metric.labels}")
+    return Key("/".join((metric.name, *map(str, labels))))
 
 
 METRICS = {reading.metric.name: reading.metric for reading in Reading}

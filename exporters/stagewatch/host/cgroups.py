@@ -49,10 +49,14 @@ class Cgroups:
                 elif mount.fstype == "cgroup2":
                     self._roots.setdefault((controller, 2), point)
 
-    def memory(self, pid: int) -> Usage | None:
+    def of(self, pid: int) -> bytes:
+        """The groups of a process, as `/proc/<pid>/cgroup` names them; empty if it is gone."""
+        return read_bytes(f"{self._proc}/{pid}/cgroup") or b""
+
+    def memory(self, groups: bytes) -> Usage | None:
         """Memory of the group with the least room, in bytes; `None` if it cannot be read."""
         tightest: Usage | None = None
-        for directory, version in self._path(pid, "memory"):
+        for directory, version in self._path(groups, "memory"):
             used_file, limit_file = _FILES[version]
             used = _number(directory / used_file)
             if used is None:
@@ -62,46 +66,42 @@ class Cgroups:
                 tightest = usage
         return tightest
 
-    def oom_file(self, pid: int) -> Path | None:
-        """The file that counts the OOM kills of the process's group and of the groups below.
+    def oom_file(self, groups: bytes) -> Path | None:
+        """The file that counts the OOM kills of the group and of the groups below.
 
         Keep it: once the process has been killed, its group can no longer be looked up.
         """
-        for directory, version in self._path(pid, "memory"):
+        for directory, version in self._path(groups, "memory"):
             return directory / ("memory.oom_control" if version == 1 else "memory.events")
         return None
 
-    def throttled_seconds(self, pid: int) -> float | None:
+    def throttled_seconds(self, groups: bytes) -> float | None:
         """How long CPU limits have stopped the group so far: the largest of its own time and those
         of the groups above; `None` if no group has a limit.
 
         See https://docs.kernel.org/scheduler/sched-bwc.html.
         """
         stopped: list[float] = []
-        for directory, version in self._path(pid, "cpu"):
+        for directory, version in self._path(groups, "cpu"):
             name, unit = (b"throttled_time", 1e-9) if version == 1 else (b"throttled_usec", 1e-6)
-            count = _value(directory / "cpu.stat", name)
-            periods = _value(
-                directory / "cpu.stat", b"nr_periods"
-            )  # which pass under a limit alone
-            if count is not None and periods:
-                stopped.append(count * unit)
+            values = _values(directory / "cpu.stat")
+            if name in values and values.get(b"nr_periods"):  # which pass under a limit alone
+                stopped.append(values[name] * unit)
         return max(stopped, default=None)
 
-    def _path(self, pid: int, controller: str) -> Iterator[tuple[Path, int]]:
+    def _path(self, groups: bytes, controller: str) -> Iterator[tuple[Path, int]]:
         """The directories of the group and of all groups above it, with the cgroup version."""
-        raw = read_bytes(f"{self._proc}/{pid}/cgroup") or b""
-        groups: dict[int, str] = {}
-        for line in raw.decode("utf-8", "replace").splitlines():
+        paths: dict[int, str] = {}
+        for line in groups.decode("utf-8", "replace").splitlines():
             number, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             if controller in controllers.split(","):
-                groups[1] = path
+                paths[1] = path
             elif number == "0" and not controllers:
-                groups[2] = path
+                paths[2] = path
         for version in (1, 2):
             root = self._roots.get((controller, version))
-            path = groups.get(version, "..")
+            path = paths.get(version, "..")
             if root is not None and ".." not in path.split("/"):
                 group = PurePosixPath(path.lstrip("/"))
                 for part in (group, *group.parents):
@@ -111,16 +111,13 @@ class Cgroups:
 
 def oom_kills(file: Path) -> int | None:
     """The number of OOM kills in an `oom_file`; `None` once the file is gone."""
-    return _value(file, b"oom_kill")
+    return _values(file).get(b"oom_kill")
 
 
-def _value(file: Path, name: bytes) -> int | None:
-    """The number in the line that begins with a name."""
-    for line in (read_bytes(str(file)) or b"").splitlines():
-        key, _, value = line.partition(b" ")
-        if key == name and value.isdigit():
-            return int(value)
-    return None
+def _values(file: Path) -> dict[bytes, int]:
+    """The numbers of a file by the names in front of them."""
+    lines = (line.partition(b" ") for line in (read_bytes(str(file)) or b"").splitlines())
+    return {name: int(value) for name, _, value in lines if value.isdigit()}
 
 
 def _number(path: Path) -> int | None:

@@ -13,7 +13,6 @@ of many processes (`ask_each`), or all reads of one process.
 from __future__ import annotations
 
 import _thread
-import contextlib
 import math
 import threading
 import time
@@ -153,8 +152,10 @@ class _Batch(Generic[T]):
         while self._left and (not self.process or time.monotonic() < self._until):
             place, (self.process, read) = self._left.popleft()
             if not self._is_left_alone(self.process):
-                with contextlib.suppress(OSError):
+                try:
                     self._answers[place] = _answer(self.process, read)
+                except OSError:
+                    continue
 
 
 class _Asker:

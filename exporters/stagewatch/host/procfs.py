@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from stagewatch.core.descriptors import read_up_to
 from stagewatch.core.errors import SourceError
 from stagewatch.core.shortage import is_shortage
 from stagewatch.host.guarded import Files
@@ -36,12 +36,14 @@ PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 _EXIT_CODE = 49
 """The index of the exit code in `/proc/<pid>/stat` behind the command; see proc_pid_stat(5)."""
+_NUMBERS = operator.itemgetter(1, 3, 7, 9, 11, 12, 17, 19, 21)
+"""Behind the command in `/proc/<pid>/stat`: ppid, session, minflt, majflt, utime, stime,
+num_threads, starttime and rss."""
 MAX_TASKS = 512
 """The most threads of a process that are searched."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
+class ProcessStat(NamedTuple):
     """Fields of `/proc/<pid>/stat` (or of one task)."""
 
     command: str
@@ -123,18 +125,17 @@ class Procfs:
         if status is None:
             return None
         # `VmSwap: 12 kB`; the kernel counts it without the lock of the memory map.
-        values = {
-            name: number(value.removesuffix(b"kB"))
-            for name, _, value in (line.partition(b":") for line in status.splitlines())
-            if name.endswith(b"voluntary_ctxt_switches") or name == b"VmSwap"
-        }
-        swapped = values.get(b"VmSwap")
+        swapped = _words(status, b"VmSwap")
+        voluntary, involuntary = (
+            _words(status, name)
+            for name in (b"voluntary_ctxt_switches", b"nonvoluntary_ctxt_switches")
+        )
         times = (read_bytes(f"{self._root}/{pid}/task/{task}/schedstat") or b"").split()
         return Scheduling(
             queue_seconds=number(times[1]) / 1e9 if len(times) > 1 else None,
-            voluntary=values.get(b"voluntary_ctxt_switches", 0),
-            involuntary=values.get(b"nonvoluntary_ctxt_switches", 0),
-            swapped_bytes=None if swapped is None else swapped << 10,
+            voluntary=number(voluntary[0]) if voluntary else 0,
+            involuntary=number(involuntary[0]) if involuntary else 0,
+            swapped_bytes=number(swapped[0]) << 10 if swapped else None,
         )
 
     def task_named(self, pid: int, thread: int) -> int | None:
@@ -259,18 +260,22 @@ def _stat(raw: bytes | None) -> ProcessStat | None:
     head, _, tail = raw.rpartition(b")")
     fields = tail.split()
     try:
+        numbers = [*map(int, _NUMBERS(fields))]
+        parent, session, minor, major, user, system, threads, start, resident = numbers
+        if min(numbers) < -(2**63) or max(numbers) >= 2**64:
+            return None
         return ProcessStat(
             command=head.partition(b"(")[2].decode("utf-8", "replace"),
             state=fields[0].decode(),
-            parent=number(fields[1]),
-            session=number(fields[3]),
-            user_seconds=number(fields[11]) / TICKS_PER_SECOND,
-            system_seconds=number(fields[12]) / TICKS_PER_SECOND,
-            threads=number(fields[17]),
-            start_ticks=number(fields[19]),
-            resident_bytes=number(fields[21]) * PAGE_SIZE,
-            page_faults=number(fields[7]) + number(fields[9]),
-            major_page_faults=number(fields[9]),
+            parent=parent,
+            session=session,
+            user_seconds=user / TICKS_PER_SECOND,
+            system_seconds=system / TICKS_PER_SECOND,
+            threads=threads,
+            start_ticks=start,
+            resident_bytes=resident * PAGE_SIZE,
+            page_faults=minor + major,
+            major_page_faults=major,
         )
     except (IndexError, ValueError):
         return None
@@ -299,11 +304,14 @@ def _namespace(root: str) -> int:
     return 0
 
 
+def _words(status: bytes, name: bytes) -> list[bytes]:
+    """What stands behind a name in a `status` file; empty without it."""
+    return status.partition(b"\n%b:" % name)[2].partition(b"\n")[0].split()
+
+
 def _user_of(process: str) -> int | None:
-    for line in (read_bytes(f"{process}/status") or b"").splitlines():
-        if line.startswith(b"Uid:"):
-            return number(line.split()[2])
-    return None
+    uids = _words(read_bytes(f"{process}/status") or b"", b"Uid")
+    return number(uids[1]) if uids else None
 
 
 def _tell(process: str) -> None:
@@ -323,7 +331,8 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
-    """The bytes of a small file of the kernel; `None` if it cannot be read.
+    """The bytes of a small file of the kernel, which gives all of it to one read; `None` if it
+    cannot be read.
 
     Raises `SourceError` if this process is short of descriptors or memory: then the file may be
     there, and a rank must not be taken for dead.
@@ -335,7 +344,7 @@ def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
             raise SourceError(f"no file can be opened: {error.strerror}") from error
         return None
     try:
-        return read_up_to(descriptor, limit)
+        return os.read(descriptor, limit)
     except OSError:
         return None
     finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
 from stagewatch.core.exposition import Samples, counter, gauge
@@ -60,7 +60,7 @@ def waits_for(channel: str) -> str:
     return next((name for name, pattern in _CLASSES.items() if pattern.search(channel)), "other")
 
 
-def _tasks(proc: Procfs, pid: int) -> Iterator[tuple[int, str, float]]:
+def _tasks(proc: Procfs, pid: int) -> list[tuple[int, str, float]]:
     """The threads of a process: number, state, and seconds of waiting for block devices.
 
     The seconds stay 0 unless sysctl kernel.task_delayacct is on.
@@ -68,13 +68,15 @@ def _tasks(proc: Procfs, pid: int) -> Iterator[tuple[int, str, float]]:
     try:
         tids = os.listdir(f"{proc.root}/{pid}/task")[:MAX_THREADS]  # noqa: PTH208 - hundreds
     except OSError:
-        return
+        return []
+    tasks = []
     for tid in tids:
-        raw = proc.read_patiently(pid, f"task/{tid}/stat") or b""
+        raw = read_bytes(f"{proc.root}/{pid}/task/{tid}/stat") or b""
         fields = raw.rpartition(b")")[2].split()
         if len(fields) > _DELAY_FIELD:
             delay = number(fields[_DELAY_FIELD]) / TICKS_PER_SECOND
-            yield int(tid), fields[0].decode("ascii", "replace"), delay
+            tasks.append((int(tid), fields[0].decode("ascii", "replace"), delay))
+    return tasks
 
 
 class BlockedTasksCollector(Collector):
@@ -90,12 +92,13 @@ class BlockedTasksCollector(Collector):
         accounting = read_bytes(f"{self._proc.root}/sys/kernel/task_delayacct") or b""
         out = Samples()
         blocked: list[tuple[int, int]] = []
-        leaders = set()
-        for key, (leader, *_) in families.members.items():
-            leaders.add(leader)
-            tasks = list(_tasks(self._proc, leader))
+        leaders = {leader: key for key, (leader, *_) in families.members.items()}
+        looks = self._proc.each([(pid, partial(_tasks, self._proc, pid)) for pid in leaders])
+        for (leader, key), tasks in zip(leaders.items(), looks, strict=True):
+            if not tasks:
+                continue
             blocked += [(leader, tid) for tid, state, _ in tasks if state == "D"]
-            if accounting.strip() == b"1" and tasks:
+            if accounting.strip() == b"1":
                 delay = sum(seconds for *_, seconds in tasks)
                 out.add(DELAY, self._delays.update(key, leader, delay), *key)
         self._delays.forget_unseen()

@@ -5,7 +5,7 @@ Ranks that ended without closing their record are still there; they count only w
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from stagewatch.core.exposition import Samples, gauge
@@ -84,11 +84,11 @@ def _stages(
     Stages that ranks were in before have 0: a restarted Prometheus would otherwise show their old
     series for minutes beside the present ones.
     """
-    stages = Counter({"idle": 0, "init": 0})
+    stages = {"idle": 0, "init": 0}
     for record in ranks:
-        stages.update(dict.fromkeys(record.totals, 0))
+        stages |= dict.fromkeys(record.totals, 0)
     for record in live:
         begins = record.training is None and record.created > clock - NEW_SECONDS
         stage = record.open.stage if record.open else "init" if begins else "idle"
-        stages[stage] += 1
+        stages[stage] = stages.get(stage, 0) + 1
     return stages

@@ -140,13 +140,23 @@ class StepSums:
         return 1.0, third, squared - work**2, time, time_squared - time**2
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How long a rank has worked and waited so far, in nanoseconds."""
+
+    stages: Mapping[str, tuple[int, int]]
+    """Work and waiting by stage."""
+    parts: Mapping[tuple[str, str], int]
+    """By the stages and parts of `SPENT`."""
+    steps: StepSums
+
+
 class OwnWork:
     """Work and waiting of ranks, which never decrease while the record of a rank is there."""
 
     def __init__(self) -> None:
-        self._steps: dict[str, StepSums] = {}
-        self._shown: dict[str, dict[str, tuple[int, int]]] = {}
-        self._waits: dict[str, tuple[int, int]] = {}
+        self._looks: dict[str, _Look] = {}
+        """The last look at each rank, by the name of its record."""
         self._spent: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
         """Nanoseconds of each role, by stage and part."""
 
@@ -157,50 +167,35 @@ class OwnWork:
         A wait that lasts counts until `now`, so that a later look may find a little less; then the
         higher figure stays until time has caught up with it.
         """
-        before, self._shown = self._shown, {}
-        waits_before, self._waits = self._waits, {}
-        steps_before, self._steps = self._steps, {}
+        nanoseconds = int(now * 1e9)
+        before, self._looks = self._looks, {}
         spent_before, self._spent = self._spent, {}
         moments: defaultdict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
         for record in records:
-            old = before.get(record.name, {})
-            self._shown[record.name] = shown = {}
-            for stage, times in _own_work(record, int(now * 1e9)).items():
-                worked, waited = map(max, times, old.get(stage, times))
-                shown[stage] = worked, waited
-                key = record.job_id, record.role, record.rank, stage
-                out.add(WORKED, worked / 1e9, *key)
-                out.add(WAITED, waited / 1e9, *key)
-            own = [worked for stage, (worked, _) in shown.items() if stage not in _OUTSIDE_OF_STEPS]
-            rank = record.job_id, record.role, record.rank
+            role = record.job_id, record.role
+            rank = *role, record.rank
+            old = before.get(record.name)
+            look = self._looks[record.name] = _look(record, nanoseconds, old)
+            for stage, (worked, waited) in look.stages.items():
+                out.add(WORKED, worked / 1e9, *rank, stage)
+                out.add(WAITED, waited / 1e9, *rank, stage)
+            own = [one for (_, part), one in look.parts.items() if part == "work"]
             if own:
                 out.add(OWN_WORK, sum(own) / 1e9, *rank, peers_of(record, now, admits))
-            waits = _waits(record, int(now * 1e9))
-            data, device = map(max, waits, waits_before.get(record.name, (0, 0)))
-            self._waits[record.name] = data, device
-            role = record.job_id, record.role
+            for metric, part in ((DATA_WAIT, "data"), (DEVICE_WAIT, "device")):
+                out.add(metric, look.parts["", part] / 1e9 or None, *rank)
             spent = self._spent.setdefault(role, spent_before.get(role) or Counter())
-            parts = _parts(shown, data, device)
-            spent.update(parts)
-            spent.subtract(
-                _parts(old, *waits_before[record.name]) if record.name in before else parts
-            )
-            for metric, waited in ((DATA_WAIT, data), (DEVICE_WAIT, device)):
-                if waited:
-                    out.add(metric, waited / 1e9, *rank)
-            self._steps[record.name] = steps = steps_before.get(record.name, StepSums())
-            if record.training is not None:
-                steps.take(record.training.steps, int(now * 1e9))
-            count, _, _, work, squared, _ = steps.sums
+            for key, amount in look.parts.items():
+                spent[key] += amount
+            for key, amount in (old or look).parts.items():
+                spent[key] -= amount
+            count, _, _, work, squared, _ = look.steps.sums
             if count:
-                for metric, amount in (
-                    (STEPS, count),
-                    (STEP_WORK, work),
-                    (STEP_WORK_SQUARED, squared),
-                ):
-                    out.add(metric, amount, *rank)
+                out.add(STEPS, count, *rank)
+                out.add(STEP_WORK, work, *rank)
+                out.add(STEP_WORK_SQUARED, squared, *rank)
             if record.life is Life.ALIVE:
-                moments[record.job_id, record.role].append(steps.moments(int(now * 1e9)))
+                moments[role].append(look.steps.moments(nanoseconds))
         _add_spent(out, self._spent)
         for role, of_ranks in moments.items():
             for name, of_moment in zip(_MOMENTS, zip(*of_ranks, strict=True), strict=True):
@@ -208,14 +203,24 @@ class OwnWork:
                     out.add(MOMENTS, sum(of_moment), *role, name)
 
 
-def _parts(
-    stages: Mapping[str, tuple[int, int]], data: int, device: int
-) -> Counter[tuple[str, str]]:
-    """The nanoseconds that a rank has spent so far, by the stages and parts of `SPENT`."""
-    parts = Counter({("", "data"): data, ("", "device"): device})
-    for stage in sorted(stages.keys() - _OUTSIDE_OF_STEPS):
-        parts[stage, "work"], parts[stage, "waiting"] = stages[stage]
-    return parts
+def _look(record: RankRecord, now: int, before: _Look | None) -> _Look:
+    """One look at a rank, in which no time is shorter than in the look before."""
+    stages = _own_work(record, now)
+    waits = _waits(record, now)
+    steps = StepSums()
+    if before is not None:
+        for stage, (worked, waited) in stages.items():
+            old = before.stages.get(stage, (worked, waited))
+            stages[stage] = max(worked, old[0]), max(waited, old[1])
+        waits = max(waits[0], before.parts["", "data"]), max(waits[1], before.parts["", "device"])
+        steps = before.steps
+    if record.training is not None:
+        steps.take(record.training.steps, now)
+    parts = {("", "data"): waits[0], ("", "device"): waits[1]}
+    for stage, (worked, waited) in stages.items():
+        if stage not in _OUTSIDE_OF_STEPS:
+            parts[stage, "work"], parts[stage, "waiting"] = worked, waited
+    return _Look(stages, parts, steps)
 
 
 def _add_spent(

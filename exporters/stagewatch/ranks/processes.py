@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
@@ -71,25 +72,32 @@ class ProcessesCollector(Collector):
         out = Samples()
         out.add_all(NUMA_PAGES, _numa_pages(self._sys))
         members = self._families.look().members
+        in_groups: defaultdict[bytes, list[RankKey]] = defaultdict(list)
         for key, (rank, *_) in members.items():
-            if memory := self._cgroups.memory(rank):
-                out.add(RANK_MEMORY, memory.used, *key)
-                out.add(RANK_MEMORY_LIMIT, memory.limit, *key)
-            out.add(RANK_THROTTLED, self._cgroups.throttled_seconds(rank), *key)
-        self._oom_kills(out, members)
+            in_groups[self._cgroups.of(rank)].append(key)
+        for groups, keys in in_groups.items():  # ranks of a job usually share their groups
+            memory = self._cgroups.memory(groups)
+            throttled = self._cgroups.throttled_seconds(groups)
+            for key in keys:
+                if memory is not None:
+                    out.add(RANK_MEMORY, memory.used, *key)
+                    out.add(RANK_MEMORY_LIMIT, memory.limit, *key)
+                out.add(RANK_THROTTLED, throttled, *key)
+        self._oom_kills(out, in_groups)
         if not out.families:
             raise NoData("no rank on this node")
         return out
 
-    def _oom_kills(self, out: Samples, members: Mapping[RankKey, tuple[int, ...]]) -> None:
+    def _oom_kills(self, out: Samples, in_groups: Mapping[bytes, list[RankKey]]) -> None:
         """Add the OOM kills of live ranks and of those that have just ended, perhaps as victims."""
         now = self._clock()
-        for key, pids in members.items():
-            file = self._cgroups.oom_file(pids[0])
+        for groups, keys in in_groups.items():
+            file = self._cgroups.oom_file(groups)
             if file is not None:
-                self._oom_files[key] = (file, now + HOLD_SECONDS)
+                self._oom_files |= dict.fromkeys(keys, (file, now + HOLD_SECONDS))
+        count = cache(oom_kills)
         for key, (file, until) in list(self._oom_files.items()):
-            kills = oom_kills(file)
+            kills = count(file)
             if kills is None or now > until:
                 del self._oom_files[key]
             out.add(RANK_OOM_KILLS, kills, *key)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from struct import Struct
 
 from stagewatch import record as layout
@@ -39,6 +40,7 @@ _MAX_NUMBER = 10_000_000
 _WORK = Struct(f"<{layout.WORK_WORDS}d")
 _WORK_SIZE = len(STAGES) * _WORK.size
 _STEPS = Struct(f"<{3 * layout.STEPS}q")
+_TOTALS = Struct(f"<{layout.TOTAL_WORDS}q")
 
 
 def _lane_at(index: int) -> int:
@@ -196,7 +198,7 @@ class Failure:
     """Unix time, seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RankRecord:
     """One rank's record at one moment."""
 
@@ -249,7 +251,7 @@ class RankRecord:
         groups = self.groups.items()
         return {name: group.sequence for name, group in groups if name != layout.POINT_TO_POINT}
 
-    @property
+    @cached_property
     def inside(self) -> dict[str, Group]:
         """The groups in whose collectives the rank is.
 
@@ -263,20 +265,20 @@ class RankRecord:
             if group.left < group.entered and (group.end_known or marked <= group.entered == newest)
         }
 
-    @property
+    @cached_property
     def training(self) -> Lane | None:
         """The lane of the training thread; if that made no mark, the lane with the last mark."""
         if not self.lanes or self.lanes[0].marks:
             return self.lanes[0] if self.lanes else None
         return max(self.lanes, key=lambda lane: lane.progress)
 
-    @property
+    @cached_property
     def unmarked(self) -> bool:
         """Whether no thread has made a mark of progress, so that only collectives show that the
         rank goes on."""
         return bool(self._entered) and not any(lane.progress for lane in self.lanes)
 
-    @property
+    @cached_property
     def progress(self) -> float:
         """`CLOCK_BOOTTIME` of the last mark of progress in the lane `training`, seconds.
 
@@ -285,11 +287,11 @@ class RankRecord:
             return self._entered
         return self.training.progress if self.training else 0.0
 
-    @property
+    @cached_property
     def _entered(self) -> float:
         return max((max(one.entered, one.left) for one in self.groups.values()), default=0.0)
 
-    @property
+    @cached_property
     def open(self) -> Frame | None:
         """The innermost open stage of the lane `training`, with the start of its outermost part;
         `init` for an unmarked rank."""
@@ -426,7 +428,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         closed_at=max(0, words[layout.H_CLOSED_AT]) / 1e9,
         dropped=max(0, words[layout.H_DROPPED]),
         lanes=tuple([_lane(raw, words, rest, at) for at in lanes]),
-        totals=_totals(words, lanes),
+        totals=_totals(raw, lanes),
         expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
         groups=_groups(raw, words),
         scalars={name: value for name, value in scalars if not name.startswith(layout.REPLICA)},
@@ -509,28 +511,28 @@ def _times(words: memoryview, base: int) -> dict[str, tuple[int, int]]:
     return times
 
 
-def _totals(words: memoryview, lanes: list[int]) -> dict[str, StageTotals]:
+def _totals(raw: bytes, lanes: list[int]) -> dict[str, StageTotals]:
     """The totals, over all lanes, of every stage that was ever completed or had a mark."""
-    size = layout.TOTAL_WORDS
     totals: dict[str, StageTotals] = {}
     for lane in lanes:
-        words_of_lane = words[lane + layout.L_TOTALS :][: size * len(STAGES)].tolist()
-        for code, stage in enumerate(STAGES):
-            entry = words_of_lane[code * size : (code + 1) * size]
-            entry[layout.T_WAITED] = 0  # of this thread alone, and negative while it waits
-            if min(entry) < 0:
-                raise CorruptRecord("a count is negative")
-            if any(entry):
+        start = (lane + layout.L_TOTALS) * WORD
+        entries = _TOTALS.iter_unpack(raw[start : start + len(STAGES) * _TOTALS.size])
+        for stage, entry in zip(STAGES, entries, strict=True):
+            # `T_WAITED` is of this thread alone, and negative while it waits.
+            sums, buckets = entry[: layout.T_WAITED], entry[layout.T_DURATIONS :]
+            if any(sums) or any(buckets):
+                if min(sums) < 0 or min(buckets) < 0:
+                    raise CorruptRecord("a count is negative")
                 mine = _stage_totals(entry)
                 totals[stage] = totals[stage] + mine if stage in totals else mine
     return totals
 
 
-def _stage_totals(entry: list[int]) -> StageTotals:
+def _stage_totals(entry: tuple[int, ...]) -> StageTotals:
     return StageTotals(
-        durations=tuple(entry[layout.T_DURATIONS : layout.T_DURATIONS + layout.BUCKETS]),
+        durations=entry[layout.T_DURATIONS : layout.T_DURATIONS + layout.BUCKETS],
         duration_seconds=entry[layout.T_DURATION_SUM] / 1e9,
-        gaps=tuple(entry[layout.T_GAPS : layout.T_GAPS + layout.BUCKETS]),
+        gaps=entry[layout.T_GAPS : layout.T_GAPS + layout.BUCKETS],
         gap_seconds=entry[layout.T_GAP_SUM] / 1e9,
         longest_gap=entry[layout.T_GAP_LONGEST] / 1e9,
         recent_gap=entry[layout.T_GAP_RECENT] / 1e9,

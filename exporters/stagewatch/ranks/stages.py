@@ -387,7 +387,8 @@ class Totals:
         for stage, totals in stages.items():
             mine = self.stages.get(stage)
             self.stages[stage] = totals if mine is None else mine + totals
-        self.failures.update(failures)
+        for key, count in failures.items():
+            self.failures[key] += count
         for name, one in calls.items():
             self.calls[name] = self.calls[name] + one if name in self.calls else one
         for stage, (tokens, flops, samples) in work.items():

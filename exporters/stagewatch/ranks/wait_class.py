@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.model import Rank
@@ -158,10 +159,12 @@ class Sampler:
 
     def _completed(self, rank: Rank, sample: Sample, channel: str) -> Sample:
         before = self._before(rank, sample)
-        sample = replace(sample, channel=self._channel_before(rank, sample) or channel)
-        if sample.state == "D" or _in_storage(sample):
+        channel = (before.channel if before else "") or channel
+        since = None
+        if sample.state == "D" or _is_storage(channel):
             since = before.asleep_since if before else None
-            sample = replace(sample, asleep_since=sample.time if since is None else since)
+            since = sample.time if since is None else since
+        sample = replace(sample, channel=channel, asleep_since=since)
         if len(self._asleep) >= MAX_TASKS_KNOWN:
             self._asleep.clear()
         key = rank.pid, rank.start_ticks
@@ -190,8 +193,9 @@ class Sampler:
         return self._tasks[key] or rank.pid
 
 
-def _in_storage(sample: Sample) -> bool:
-    return bool(_IO_CHANNEL.search(sample.channel))
+@lru_cache(maxsize=256)
+def _is_storage(channel: str) -> bool:
+    return _IO_CHANNEL.search(channel) is not None
 
 
 def _has_not_run(before: Sample, after: Sample) -> bool:
@@ -214,18 +218,18 @@ def classify(samples: Sequence[Sample]) -> WaitClass:
         return WaitClass.GONE
     if len(samples) < MIN_SAMPLES:
         return WaitClass.UNKNOWN
-    states = [sample.state for sample in samples]
+    states = "".join([sample.state for sample in samples])
 
     def share(letters: str) -> float:
-        return sum(state in letters for state in states) / len(states)
+        return sum(map(states.count, letters)) / len(states)
 
     first, last = samples[0], samples[-1]
     seconds = max(last.time - first.time, 1e-6)
     cpu_seconds = last.run_seconds - first.run_seconds
     cpu = cpu_seconds / seconds
-    stored = sum(map(_in_storage, samples)) / len(samples)
+    stored = sum([_is_storage(sample.channel) for sample in samples]) / len(samples)
     for letter, held in (("t", WaitClass.TRACED), ("T", WaitClass.STOPPED)):
-        if states[-2:] == [letter] * 2 or share(letter) >= 0.8:
+        if states[-2:] == letter * 2 or share(letter) >= 0.8:
             return held  # two looks are enough: nothing gets into this state by itself
     if share("D") >= 0.8 or stored >= 0.8:
         return WaitClass.IO

@@ -72,8 +72,9 @@ class IoCollector(Collector):
     def _is_shown(self, name: str) -> bool:
         """Whole devices, not partitions: those are not in /sys/block.  It writes `!` for `/` in a
         name."""
-        whole = (self._sys / "block" / name.replace("/", "!")).exists()
-        return whole and not EXCLUDED_DISKS.fullmatch(name)
+        if EXCLUDED_DISKS.fullmatch(name):
+            return False
+        return (self._sys / "block" / name.replace("/", "!")).exists()
 
 
 def read_pressure(proc: Path) -> dict[tuple[str, str], float]:

@@ -61,5 +61,6 @@ def missing() -> str:
 
 
 def _parent() -> Path | None:
-    file = Cgroups(Path("/proc")).oom_file(os.getpid())
+    groups = Cgroups(Path("/proc"))
+    file = groups.oom_file(groups.of(os.getpid()))
     return None if file is None else file.parent
