@@ -73,6 +73,15 @@ def pytest_configure(config: pytest.Config) -> None:
             chosen.lastfailed[re.sub(r"@\w+$", "", name)] = True
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Search for no garbage in what is collected, a million objects that live to the end."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that share something of their module or package in one worker, which makes it
@@ -85,7 +94,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             group = re.sub(r"\W+", "_", widest)
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_comes_later)
-    gc.freeze()  # these live to the end: each search for garbage would go through a million objects
 
 
 def _comes_later(item: pytest.Item) -> bool:

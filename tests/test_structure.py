@@ -140,21 +140,17 @@ def test_no_file_repeats_the_name_of_its_folder() -> None:
     assert not [own for folder, own in parts if own.startswith(folder.rstrip("s"))]
 
 
-@pytest.mark.parametrize(
-    "package",
-    sorted(p for p in ROOT.rglob("*") if (p / "__init__.py").exists()),
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_no_prefix_stands_in_for_a_package(package: Path) -> None:
-    names = [path.stem.lstrip("_") for path in package.glob("*.py")]
-    prefixes = [name.partition("_")[0] for name in names if "_" in name]
-    assert not {prefix for prefix in prefixes if prefixes.count(prefix) > 2}
+def test_no_prefix_stands_in_for_a_package() -> None:
+    for package in (file.parent for file in ROOT.rglob("__init__.py")):
+        names = [path.stem.lstrip("_") for path in package.glob("*.py")]
+        prefixes = [name.partition("_")[0] for name in names if "_" in name]
+        assert not {prefix for prefix in prefixes if prefixes.count(prefix) > 2}, package
 
 
-@pytest.mark.parametrize("name", sorted({room(module) for module in files_of()} - {""}))
-def test_every_room_says_what_it_is(name: str) -> None:
-    package = ROOT / PRODUCT / name
-    if package.is_dir():
-        text = ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
-        assert text
-        assert len(text.splitlines()) >= 3, "what flows through it, and which file to open first"
+def test_every_room_says_what_it_is() -> None:
+    """What flows through it, and which file to open first."""
+    for name in {room(module) for module in files_of()} - {""}:
+        package = ROOT / PRODUCT / name
+        if package.is_dir():
+            text = ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
+            assert text and len(text.splitlines()) >= 3, name

@@ -32,10 +32,11 @@ def test_the_alert_on_missing_limits_counts_all_of_them() -> None:
     assert rule.numbers - {0} == {len(DEFAULTS)}
 
 
-@pytest.mark.parametrize("name", [name for name, keys in READ.items() if keys and ":" not in name])
-def test_the_runbook_of_an_alert_names_its_limits(name: str) -> None:
-    text = (ALERTS / "runbooks" / f"{name}.md").read_text()
-    assert all(f"`{key}`" in text for key in READ[name])
+def test_the_runbook_of_an_alert_names_its_limits() -> None:
+    for name, keys in READ.items():
+        if keys and ":" not in name:
+            text = (ALERTS / "runbooks" / f"{name}.md").read_text()
+            assert all(f"`{key}`" in text for key in keys), name
 
 
 def test_the_page_on_tuning_has_every_limit() -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.alerts.promtool import groups_of, seconds
@@ -55,7 +54,6 @@ def checks_of(subject: str, name: str) -> list[list[dict[str, Any]]]:
 
 
 EVERY = [(subject, name) for subject in SUBJECTS for name in alerts(subject)]
-every_alert = pytest.mark.parametrize(("subject", "name"), EVERY)
 
 
 def test_no_alert_is_defined_twice() -> None:
@@ -68,85 +66,71 @@ def test_no_alert_is_defined_twice() -> None:
     assert [name for name, count in files.items() if count > 1] == []
 
 
-@every_alert
-def test_an_alert_says_what_where_and_what_to_do(subject: str, name: str) -> None:
-    rule = alerts(subject)[name]
-    assert rule["labels"]["severity"] in ("critical", "warning", "info")
-    summary = rule["annotations"]["summary"]
-    assert "{{" not in summary and summary.endswith(".")
-    assert rule["annotations"]["description"].strip()
-    assert rule["annotations"]["runbook_url"] == f"{RUNBOOKS}{name}.md"
+def test_an_alert_says_what_where_and_what_to_do() -> None:
+    for subject, name in EVERY:
+        rule = alerts(subject)[name]
+        assert rule["labels"]["severity"] in ("critical", "warning", "info"), name
+        summary = rule["annotations"]["summary"]
+        assert "{{" not in summary and summary.endswith("."), name
+        assert rule["annotations"]["description"].strip(), name
+        assert rule["annotations"]["runbook_url"] == f"{RUNBOOKS}{name}.md"
 
 
-@cache
-def generated_boards() -> dict[str, dict[str, Any]]:
-    """The boards as they are shipped, by uid."""
-    return {board["uid"]: board for board in map(load, (p.stem for p in GENERATED.iterdir()))}
+def test_an_alert_leads_to_a_board_with_variables_that_it_has() -> None:
+    boards = {board["uid"]: board for board in map(load, (p.stem for p in GENERATED.iterdir()))}
+    for subject, name in EVERY:
+        url = alerts(subject)[name]["annotations"]["dashboard_url"]
+        uid, _, query = url.removeprefix("/d/").partition("?")
+        variables = {variable["name"] for variable in boards[uid]["templating"]["list"]}
+        assert set(re.findall(r"var-(\w+)=", query)) <= variables, name
 
 
-@every_alert
-def test_an_alert_leads_to_a_board_with_variables_that_it_has(subject: str, name: str) -> None:
-    boards = generated_boards()
-    url = alerts(subject)[name]["annotations"]["dashboard_url"]
-    uid, _, query = url.removeprefix("/d/").partition("?")
-    variables = {variable["name"] for variable in boards[uid]["templating"]["list"]}
-    assert set(re.findall(r"var-(\w+)=", query)) <= variables
-
-
-@every_alert
-def test_a_runbook_says_what_it_means_and_what_makes_it_fire_falsely(
-    subject: str, name: str
-) -> None:
-    text = (ALERTS / "runbooks" / f"{name}.md").read_text()
-    assert text.startswith(f"# {name}\n")
-    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
-    assert tuple(parts[::2]) == SECTIONS
-    assert all(part.strip() for part in parts[1::2])
-    command = re.search(r"```sh\n(.*?)\n```", parts[3], re.DOTALL)
-    assert command and "\n" not in command[1]
+def test_a_runbook_says_what_it_means_and_what_makes_it_fire_falsely() -> None:
+    for _, name in EVERY:
+        text = (ALERTS / "runbooks" / f"{name}.md").read_text()
+        assert text.startswith(f"# {name}\n")
+        parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
+        assert tuple(parts[::2]) == SECTIONS, name
+        assert all(part.strip() for part in parts[1::2]), name
+        command = re.search(r"```sh\n(.*?)\n```", parts[3], re.DOTALL)
+        assert command and "\n" not in command[1], name
 
 
 def test_the_watchdog_fires_always() -> None:
     assert alerts("self")["Watchdog"]["expr"] == "vector(1)"
 
 
-@pytest.mark.parametrize(("subject", "name"), [each for each in EVERY if each[1] != "Watchdog"])
-def test_an_alert_is_tested_before_at_and_after(subject: str, name: str) -> None:
-    courses = [
-        "".join("fires " if check.get("exp_alerts") else "silent " for check in checks)
-        for checks in checks_of(subject, name)
-    ]
-    assert any(re.fullmatch(r"(silent )+(fires )+(silent )+", course) for course in courses)
+def test_an_alert_is_tested_before_at_and_after() -> None:
+    for subject, name in EVERY:
+        courses = [
+            "".join("fires " if check.get("exp_alerts") else "silent " for check in checks)
+            for checks in checks_of(subject, name)
+        ]
+        proven = any(re.fullmatch(r"(silent )+(fires )+(silent )+", each) for each in courses)
+        assert proven or name == "Watchdog", name
 
 
-@every_alert
-def test_the_texts_of_an_alert_are_asserted(subject: str, name: str) -> None:
-    expected = [
-        alert
-        for checks in checks_of(subject, name)
-        for check in checks
-        for alert in check.get("exp_alerts") or ()
-    ]
-    rule = alerts(subject)[name]
-    severities = {each.labels["severity"] for each in every_rule() if each.name == name}
-    assert name == "Watchdog" or {a["exp_labels"]["severity"] for a in expected} == severities
-    for alert in expected:
-        assert alert["exp_annotations"].keys() == rule["annotations"].keys()
-        assert "{{" not in alert["exp_annotations"]["description"]
+def test_the_texts_of_an_alert_are_asserted() -> None:
+    for subject, name in EVERY:
+        checks = [check for test in checks_of(subject, name) for check in test]
+        expected = [alert for check in checks for alert in check.get("exp_alerts") or ()]
+        texts = alerts(subject)[name]["annotations"].keys()
+        severities = {each.labels["severity"] for each in every_rule() if each.name == name}
+        told = {alert["exp_labels"]["severity"] for alert in expected}
+        assert name == "Watchdog" or told == severities, name
+        for alert in expected:
+            assert alert["exp_annotations"].keys() == texts, name
+            assert "{{" not in alert["exp_annotations"]["description"], name
 
 
-@pytest.mark.parametrize(
-    "subject", [subject for subject in SUBJECTS if subject not in ("dcgm", "limits")]
-)
-def test_the_thresholds_of_a_file_stand_at_its_head(subject: str) -> None:
+def test_the_thresholds_of_a_file_stand_at_its_head() -> None:
     """Of dcgm, which is generated, they stand in the generator's table; of limits, all over."""
-    file = f"{subject}.rules.yaml"
-    head = (ALERTS / file).read_text().partition("\ngroups:")[0].partition("# Thresholds")[2]
-    told = {float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", head)}
-    compared = {
-        abs(number) for rule in every_rule() if rule.file == file for number in rule.numbers
-    }
-    assert compared - {0, 1} <= told
+    for file in {*FILES} - {ALERTS / "dcgm.rules.yaml", ALERTS / "limits.rules.yaml"}:
+        head = file.read_text().partition("\ngroups:")[0].partition("# Thresholds")[2]
+        told = {float(each) for each in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", head)}
+        rules = [rule for rule in every_rule() if rule.file == file.name]
+        compared = {abs(number) for rule in rules for number in rule.numbers}
+        assert compared - {0, 1} <= told, file
 
 
 AT_ONCE = {

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,20 +139,20 @@ def test_many_roles_and_groups_stay_few_boxes() -> None:
     assert len(shown(nobody(200, {}, mixed, "").ranks("540")).boxes) <= MAX_BOXES
 
 
-@pytest.mark.parametrize("name", [*CASES, *ROLES])
-def test_nothing_covers_anything_else_and_all_is_inside(name: str) -> None:
-    facts = ranks(name)
-    root = ElementTree.fromstring(drawn(facts))
-    found = shown(facts)
-    layout = lay_out(found, [90.0] * len(found.boxes), 50.0)
-    width, height = float(root.get("width", 0)), float(root.get("height", 0))
-    pills = [arrow.pill for arrow in layout.arrows]
-    for one, other in combinations([*layout.boxes, *pills], 2):
-        assert apart(one, other)
-    rects = [*layout.boxes, *pills, *(rect for _, rect in layout.lanes)]
-    assert all(rect.x >= 0 and rect.x + rect.width <= width for rect in rects)
-    for rect in root.iter(f"{SVG}rect"):
-        assert float(rect.get("y", 0)) + float(rect.get("height", 0)) <= height
+def test_nothing_covers_anything_else_and_all_is_inside() -> None:
+    for name in (*CASES, *ROLES):
+        facts = ranks(name)
+        root = ElementTree.fromstring(drawn(facts))
+        found = shown(facts)
+        layout = lay_out(found, [90.0] * len(found.boxes), 50.0)
+        width, height = float(root.get("width", 0)), float(root.get("height", 0))
+        pills = [arrow.pill for arrow in layout.arrows]
+        for one, other in combinations([*layout.boxes, *pills], 2):
+            assert apart(one, other), name
+        rects = [*layout.boxes, *pills, *(rect for _, rect in layout.lanes)]
+        assert all(rect.x >= 0 and rect.x + rect.width <= width for rect in rects), name
+        for rect in root.iter(f"{SVG}rect"):
+            assert float(rect.get("y", 0)) + float(rect.get("height", 0)) <= height, name
 
 
 def apart(one: Rect, other: Rect) -> bool:

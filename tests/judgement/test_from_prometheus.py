@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -34,8 +35,7 @@ def jobs() -> dict[str, list]:  # type: ignore[type-arg]
     return named
 
 
-@pytest.fixture(scope="module")
-def moments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[JobKey, Moment]]:
+def moments(directory: Path) -> dict[JobKey, Moment]:
     """All jobs at once, as one Prometheus holds them."""
     past = Past(NOW - 120, NOW, step=5.0)
     for ranks in jobs().values():
@@ -43,16 +43,12 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[JobKey, M
     for node in range(3):
         past.add("up", 1.0, job="stagewatch", cluster="c", node=f"n{node}")
     with Children() as children:
-        api = PrometheusApi(
-            filled_prometheus(children, tmp_path_factory.mktemp("p") / "p", past, lookback="6s")
-        )
-        keys = [("c", name) for name in jobs()]
-        yield Asker(api, recorded=False).moments(keys, NOW)
-        api.close()
+        url = filled_prometheus(children, directory / "p", past, lookback="6s")
+        with closing(PrometheusApi(url)) as api:
+            return Asker(api, recorded=False).moments([("c", name) for name in jobs()], NOW)
 
 
-@pytest.mark.parametrize("name", jobs())
-def test_every_case_gets_the_verdict_of_its_facts(name: str, moments: dict[JobKey, Moment]) -> None:
+def test_every_case_gets_the_verdict_of_its_facts(tmp_path: Path) -> None:
     def told(ranks):  # type: ignore[no-untyped-def]
         return [
             (
@@ -64,5 +60,9 @@ def test_every_case_gets_the_verdict_of_its_facts(name: str, moments: dict[JobKe
             for one in judge(ranks)
         ]
 
-    expected = [replace(rank, stack=replace(rank.stack)) for rank in jobs()[name]]
-    assert told(moments["c", name].ranks) == told(expected)
+    found = {name: told(moment.ranks) for (_, name), moment in moments(tmp_path).items()}
+    facts = {
+        name: [replace(rank, stack=replace(rank.stack)) for rank in ranks]
+        for name, ranks in jobs().items()
+    }
+    assert found == {name: told(ranks) for name, ranks in facts.items()}

@@ -42,22 +42,21 @@ def named(ranks: list[RankFacts]) -> tuple[str, list[int]]:
     return found.evidence, [rank.rank for rank in found.culprits]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_case_gets_its_verdict(name: str) -> None:
-    case = CASES[name]
-    found = verdict(case.ranks("540"))
-    assert found.stalled is case.stalled
-    assert {charge.rank.rank: charge.evidence for charge in found.charges} == case.culprits
-    assert found.charges or found.evidence == case.unnamed
-
-
-@pytest.mark.parametrize("name", ROLES)
-def test_every_role_gets_its_verdict_beside_the_others(name: str) -> None:
-    for found in judge(ranks_of(name)):
-        case = ROLES[name][found.role]
-        assert found.stalled is case.stalled
-        assert {charge.rank.rank: charge.evidence for charge in found.charges} == case.culprits
-        assert found.charges or found.evidence == case.unnamed
+def test_every_case_gets_its_verdict_and_every_role_beside_the_others() -> None:
+    expected = [(name, case, verdict(case.ranks("540"))) for name, case in CASES.items()]
+    expected += [
+        (name, roles[found.role], found)
+        for name, roles in ROLES.items()
+        for found in judge(ranks_of(name))
+    ]
+    wrong = [
+        (name, found.role, found.stalled, found.charges, found.evidence)
+        for name, case, found in expected
+        if found.stalled is not case.stalled
+        or {charge.rank.rank: charge.evidence for charge in found.charges} != case.culprits
+        or not (found.charges or found.evidence == case.unnamed)
+    ]
+    assert wrong == []
 
 
 def test_job_540() -> None:

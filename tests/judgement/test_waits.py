@@ -79,12 +79,11 @@ def test_a_circle_is_told_from_both_sides() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [*CASES, *ROLES])
-def test_where_somebody_is_named_all_that_stand_still_are_told_to_wait(name: str) -> None:
-    verdicts = judge(CASES[name].ranks("540") if name in CASES else ranks_of(name))
-    waiting = {key(rank) for wait in waits_of(verdicts) for rank in wait.waiters}
-    named = {key(rank) for verdict in verdicts for rank in verdict.culprits}
-    for verdict in verdicts:
-        if verdict.charges:
+def test_where_somebody_is_named_all_that_stand_still_are_told_to_wait() -> None:
+    for name in (*CASES, *ROLES):
+        verdicts = judge(CASES[name].ranks("540") if name in CASES else ranks_of(name))
+        waiting = {key(rank) for wait in waits_of(verdicts) for rank in wait.waiters}
+        named = {key(rank) for verdict in verdicts for rank in verdict.culprits}
+        for verdict in (each for each in verdicts if each.charges):
             still = {key(rank) for rank in verdict.case.live if rank.overdue}
-            assert still <= waiting | named
+            assert still <= waiting | named, name

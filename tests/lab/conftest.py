@@ -63,7 +63,8 @@ def scenes(
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest, scenes: dict[str, Running]) -> Iterator[Job]:
-    """The job of the scene that the test is marked with; killed after the last test of it."""
+    """The job of the scene that the test is marked with; killed after the last test of it, as is
+    the lab after the last of all: a test of the same worker has one of its own."""
     name = scene_of(request.node)
     if scenes[name].missing:
         pytest.skip(scenes[name].missing)
@@ -71,6 +72,8 @@ def job(request: pytest.FixtureRequest, scenes: dict[str, Running]) -> Iterator[
     later = request.session.items[request.session.items.index(request.node) + 1 :]
     if name not in map(scene_of, later):
         scenes[name].stop()
+    if not any(map(scene_of, later)):
+        scenes[name].job.lab.children.stop()
 
 
 def scene_of(item: pytest.Item) -> str:

@@ -116,11 +116,12 @@ class Job:
         return f"classes {classes}, active {active}, excuses {excuses}, firing {self.firing()}"
 
     def stop(self) -> None:
-        """Kill its processes."""
-        for process in self.processes:
+        """Kill its processes; the number of one that was waited for may be another's by now."""
+        left = [process for process in self.processes if process.returncode is None]
+        for process in left:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        for process in self.processes:
+        for process in left:
             process.wait()
 
 
