@@ -106,13 +106,13 @@ dashboard = draw.board(
                         decimals=0,
                     ),
                     draw.Column(
-                        "Uncorrected ECC",
+                        "ECC failures",
                         "sum by (node, gpu) (gpu_ecc_errors_total"
                         '{GPU, kind="uncorrected", scope="volatile"})',
                         thresholds=draw.ANY_IS_BAD,
                     ),
                     draw.Column(
-                        "PCIe lanes missing",
+                        "PCIe lanes lost",
                         "max by (node, gpu) (gpu_pcie_link_width_max{GPU}"
                         " - gpu_pcie_link_width{GPU})",
                         thresholds=draw.ANY_IS_BAD,

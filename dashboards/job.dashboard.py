@@ -68,7 +68,7 @@ dashboard = draw.board(
                 "named.",
                 [
                     draw.Column(
-                        "No progress for",
+                        "Stuck for",
                         "max by (role, rank, node, pid, stage, evidence)"
                         " (job:rl_stall:culprit{JOB}"
                         " * on (cluster, node, job_id, role, rank) group_left ()"
@@ -76,7 +76,7 @@ dashboard = draw.board(
                         unit="s",
                     )
                 ],
-                order="No progress for",
+                order="Stuck for",
                 lacking="nobody is named",
                 width=12,
                 rows=6,

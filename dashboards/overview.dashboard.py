@@ -100,8 +100,9 @@ dashboard = draw.board(
                         unit="s",
                     ),
                 ],
-                sort="Firing",
-                width=8,
+                order="Firing",
+                sort=(("Firing", True), ("Severity", False)),
+                width=9,
                 rows=9,
             ),
             draw.table(
@@ -119,7 +120,7 @@ dashboard = draw.board(
                 ],
                 order=NEWEST,
                 sort=(("Severity", False), ("For", False)),
-                width=16,
+                width=15,
                 rows=9,
             ),
             draw.table(
@@ -127,14 +128,14 @@ dashboard = draw.board(
                 "The rank at fault in each stalled job, if one can be named.",
                 [
                     draw.Column(
-                        "No progress for",
+                        "Stuck for",
                         "max by (job_id, role, rank, node, pid, stage, evidence) ("
                         "job:rl_stall:culprit{CLUSTER} * on (cluster, node, job_id, role, rank)"
                         " group_left () rl_rank_progress_age_seconds{CLUSTER})",
                         unit="s",
                     )
                 ],
-                order="No progress for",
+                order="Stuck for",
                 width=12,
                 rows=8,
             ),
@@ -155,6 +156,7 @@ dashboard = draw.board(
                 "GPUs by state",
                 "As Slurm counts them; free but drained is capacity that nobody can use.",
                 "sum by (state) (slurm_cluster_gpus{CLUSTER})",
+                few=True,
                 width=8,
             ),
             draw.timeseries(

@@ -87,8 +87,8 @@ _RUNBOOK = {
     "url": "${runbooks:raw}/${__value.text}.md",
     "targetBlank": True,  # it is no page of Grafana: the board stays open
 }
-_ALERT_PIXELS = 260
-"""A width that shows the longest name of an alert."""
+_PIXELS = {"alertname": 260, "evidence": 130, "rank": 60, "stage": 120}
+"""The widths of some label columns, which show the longest name of an alert, and of a stage."""
 
 
 def worst(expr: str, by: str = "", *, most: int = 20, least: bool = False) -> str:
@@ -286,13 +286,19 @@ def bar_gauge(
     *,
     unit: str = "",
     thresholds: tuple[Threshold, ...] = NEUTRAL,
+    few: bool = False,
     width: int = 8,
 ) -> Panel:
-    """A bar per series, as of the end of the time range."""
+    """A bar per series, as of the end of the time range.
+
+    The text is as high as a bar; of a `few` bars, which are high, it is that of other panels.
+    """
     named = _named(queries, legend)
     field = _field(unit or unit_of(named[0].expr), thresholds, ()) | {"min": 0}
     targets = _targets(named, instant=True)
-    options = {"displayMode": "basic", "orientation": "horizontal"}
+    options: dict[str, Any] = {"displayMode": "basic", "orientation": "horizontal"}
+    if few:
+        options["text"] = {"titleSize": 14, "valueSize": 20}
     return _panel("bargauge", title, description, targets, width, 8, field, options)
 
 
@@ -387,8 +393,12 @@ def table(
         if label in keys
     ]
     if "alertname" in keys:
-        alert = {"links": [_RUNBOOK], "custom.width": _ALERT_PIXELS}
-        overrides.append(_override(keys["alertname"], alert))
+        overrides.append(_override(keys["alertname"], {"links": [_RUNBOOK]}))
+    overrides += [
+        _override(keys[label], {"custom.width": pixels})
+        for label, pixels in _PIXELS.items()
+        if label in keys
+    ]
     options = {"sortBy": [{"displayName": name, "desc": down} for name, down in sorts]}
     field: dict[str, Any] = {"custom": {"filterable": True, "minWidth": 90}}
     if lacking:
