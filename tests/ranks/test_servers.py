@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,13 @@ class Watch:
 
     def asked(self, pid: int, silent: float) -> dict[str, frozenset[int]]:
         """Whom a process asks again and again."""
-        return dict(self._servers.asked({pid: silent})[pid])
+        return dict(self.ask({pid: silent})[pid])
+
+    def ask(
+        self, silent: Mapping[int, float], inside: Collection[int] = ()
+    ) -> Mapping[int, servers.Repeated]:
+        """The same of several processes."""
+        return self._servers.asked(silent, inside)
 
     def gone(self, pid: int, silent: float = 0.0, late: float = 0.0) -> dict[int, tuple[str, ...]]:
         """The servers of a process that have ended."""
@@ -176,6 +182,19 @@ def test_a_rank_that_serves_others_is_no_server(watch: Watch, program: Start) ->
     serves.script.kill()
     watch.look()
     assert watch.gone(calls["caller"], silent=20.0) == {}
+
+
+def test_what_ranks_ask_while_they_are_in_a_collective_nobody_waits_for(
+    watch: Watch, program: Start
+) -> None:
+    engine = program(ENGINE)
+    inside, outside = (program(REPEATS, engine["port"], "again")["caller"] for _ in range(2))
+    for number, pid in enumerate((inside, outside)):
+        watch.ranks.add(pid, number)
+    watch.look()
+    silent = dict.fromkeys((inside, outside), 400.0)
+    assert all(watch.ask(silent).values())
+    assert not any(watch.ask(silent, [inside]).values())
 
 
 def test_a_server_that_a_rank_asks_again_and_again_is_named_with_all_who_call_it(

@@ -465,7 +465,7 @@ class IncidentsCollector(Collector):
             pid: fact.step_age_seconds or fact.progress_age_seconds or 0.0
             for pid, fact in ranks.items()
         }
-        asked = self._servers.asked(ages)
+        asked = self._servers.asked(ages, [pid for pid, fact in ranks.items() if fact.inside])
         return {(fact.job_id, fact.role, str(fact.rank)): asked[pid] for pid, fact in ranks.items()}
 
     def _note_waits(self, suspected: Collection[str]) -> None:

@@ -129,10 +129,14 @@ class Servers:
                     found[caller] += (f"{server.name}{ENDED}",)
         return found
 
-    def asked(self, silent: Mapping[int, float]) -> Mapping[int, Repeated]:
+    def asked(
+        self, silent: Mapping[int, float], inside: Collection[int] = ()
+    ) -> Mapping[int, Repeated]:
         """By process, the running servers that it asks again and again.
 
-        `silent`: by process, the seconds since its last step.  The process has sent data to the
+        `silent`: by process, the seconds since its last step; `inside`: those of these processes
+        that wait in a collective.  What these ask, other threads of them ask, as those of Ray ask
+        its control store all the time; nobody waits for it.  The process has sent data to the
         server well after that step; or it called the server until then, and connections to the
         server end as soon as they are made: within `AGAIN_SECONDS` at least two for each caller.
         """
@@ -154,7 +158,11 @@ class Servers:
                 since = max(now - silent[pid] + AGAIN_SECONDS, now - USED_SECONDS)
                 if server.asked.get(pid, -math.inf) >= since or pid in refused:
                     found[pid][server.name] = frozenset(server.callers)
-        return found
+        beside = {name for pid in inside for name in found[pid]}
+        return {
+            pid: {name: callers for name, callers in mine.items() if name not in beside}
+            for pid, mine in found.items()
+        }
 
     def _look(self, families: Families, now: float) -> None:
         """Find the present calls, the running ones of the known servers, and new servers."""
