@@ -76,7 +76,7 @@ class Watched:
             "environ": f"HOME=/\0STAGEWATCH_JOB_ID=7\0{rank}",
             "io": f"rchar: {now[2]}\nwchar: 0\nread_bytes: 0\nwrite_bytes: 0\n"
             "cancelled_write_bytes: 0\n",
-            f"task/{pid}/status": f"voluntary_ctxt_switches: {now[3]}\n",
+            f"task/{pid}/status": f"Name: python\nvoluntary_ctxt_switches: {now[3]}\n",
         }
         for name, content in files.items():
             (self._root / str(pid) / name).write_text(content)
