@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
+import os
+import pwd
 import shutil
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +40,7 @@ from stagewatch.judgement.collector import (
     samples,
 )
 from stagewatch.judgement.facts import Inside
+from stagewatch.judgement.from_prometheus import owners
 from stagewatch.judgement.limits import DEFAULT
 from stagewatch.judgement.service import COMMAND
 from stagewatch.judgement.watch import Look, Watch
@@ -269,6 +275,60 @@ def test_the_case_of_a_verdict_is_kept_and_served(api: PrometheusApi, tmp_path: 
     assert page("nosuch") is None
     (finding, *_) = [one for one in context.findings.latest() or () if one.job_id == "hangs"]
     assert "rank 5 left the loop early" in finding.headline
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be other users")
+def test_the_owner_of_a_job_may_read_its_case_and_other_users_may_not(
+    look: tuple[Look, set[str]],
+) -> None:
+    """The judge is a user without privileges, as under its unit."""
+    judge, owner, other = (pwd.getpwnam(name) for name in ("nobody", "daemon", "bin"))
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        directory = Path(parent) / "cases"
+        directory.mkdir()
+        os.chown(directory, judge.pw_uid, judge.pw_gid)
+
+        def keep() -> None:
+            os.setgroups([])
+            os.setgid(judge.pw_gid)
+            os.setuid(judge.pw_uid)
+            os.umask(0o077)
+            users = {("c", "hangs"): owner.pw_name, ("c", "alike"): "no such user"}
+            cases = Cases(directory, DEFAULT, owner=lambda key: users.get(key, ""))
+            for key in users:
+                cases.keep(key, look[0].jobs[key])
+
+        kept = multiprocessing.get_context("fork").Process(target=keep)
+        kept.start()
+        kept.join()
+        files = {file: file.name.split("-")[1] for file in directory.iterdir()}
+        assert set(files.values()) == {"hangs", "alike"}
+
+        def reads(file: Path, uid: int, gid: int) -> bool:
+            command = ["cat", str(file)]
+            return not subprocess.run(
+                command, user=uid, group=gid, extra_groups=[], capture_output=True, check=False
+            ).returncode
+
+        try:
+            os.getxattr(next(f for f in files if files[f] == "hangs"), "system.posix_acl_access")
+        except OSError as error:
+            pytest.skip(f"{directory} takes no ACL: {error.strerror}")
+        for file, job_id in files.items():
+            assert reads(file, owner.pw_uid, owner.pw_gid) == (job_id == "hangs")
+            assert reads(file, other.pw_uid, judge.pw_gid)  # of the judge's group
+            assert not reads(file, other.pw_uid, other.pw_gid)
+
+
+def test_the_owner_is_who_the_slurm_agent_says(tmp_path: Path) -> None:
+    made = Past(NOW - 100, NOW, step=5.0)
+    made.add("job:slurm_owner:info", 1.0, cluster="c", job_id="7", user="ada", account="a")
+    made.add("job:slurm_owner:info", 1.0, cluster="d", job_id="7", user="bob", account="a")
+    with Children() as children:
+        api = PrometheusApi(filled_prometheus(children, tmp_path / "p", made))
+        assert owners(api, [("c", "7"), ("c", "8")], NOW) == {("c", "7"): "ada"}
+        api.close()
 
 
 def test_a_prometheus_that_is_away_is_told_on_the_page_and_by_a_series(tmp_path: Path) -> None:

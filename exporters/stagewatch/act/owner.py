@@ -25,7 +25,7 @@ from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.core.state_file import StateFile, moment, text, whole
 from stagewatch.core.words import duration, printable
 from stagewatch.judgement.collector import JudgeContext
-from stagewatch.judgement.from_prometheus import JobKey, Queries, job_key, matchers_of
+from stagewatch.judgement.from_prometheus import JobKey, Queries, job_key, matchers_of, owners
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.watch import Judged, Look
 
@@ -210,12 +210,6 @@ class OwnerCollector(Collector):
             except SourceError as error:
                 self._counts["failed"] += 1
                 log.warning("the owner of job %s gets no line: %s", printable(key[1], 80), error)
-
-
-def owners(api: Queries, keys: Sequence[JobKey], at: float) -> Mapping[JobKey, str]:
-    """The users of jobs, from the Slurm agent's metrics."""
-    found = api.query(f"job:slurm_owner:info{{{matchers_of(keys)}}}", at)
-    return {job_key(one.labels): one.labels.get("user", "") for one in found}
 
 
 def _judges(api: Queries) -> list[float]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 import re
-import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.acl import let_read
 from stagewatch.core.state_file import BROKEN, StateFile, decode, parse
 from stagewatch.core.words import printable
 from stagewatch.incidents.departures import NAME
@@ -135,7 +134,7 @@ class IncidentDirectory:
         file.save({"version": VERSION, **asdict(incident)})
         if file.ok and uid is not None:
             try:
-                os.setxattr(file.path, "system.posix_acl_access", _acl(uid))
+                let_read(file.path, uid)
             except OSError as error:
                 log.warning("only root may read %s: no ACL (%s)", file.path, error.strerror)
         self._prune(incident.time)
@@ -228,15 +227,4 @@ def _printable(one: Communicator) -> Communicator:
             replace(each, network=printable(each.network, MAX_TEXT)) for each in one.transfers
         ),
         witness=printable(one.witness, MAX_TEXT),
-    )
-
-
-def _acl(uid: int) -> bytes:
-    """An ACL: read and write for the owner, read for this user; see acl(5) and the kernel's
-    include/uapi/linux/posix_acl_xattr.h."""
-    owner, user, group, mask, others = 0x01, 0x02, 0x04, 0x10, 0x20
-    nobody = 0xFFFFFFFF
-    entries = ((owner, 6, nobody), (user, 4, uid), (group, 0, nobody), (mask, 4, nobody))
-    return struct.pack("<I", 2) + b"".join(
-        struct.pack("<HHI", *entry) for entry in (*entries, (others, 0, nobody))
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import pwd
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.acl import let_read
 from stagewatch.core.files import write_atomically
 from stagewatch.judgement.case_file import CaseFile, as_json, packed
 from stagewatch.judgement.from_prometheus import JobKey
@@ -35,9 +37,16 @@ class Cases:
 
     A job in trouble has one case, which is written again when its verdict changes."""
 
-    def __init__(self, directory: Path, limits: Limits) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limits: Limits,
+        owner: Callable[[JobKey], str] = lambda key: "",
+    ) -> None:
+        """`owner`: the name of a job's user, who may read its case; empty if unknown."""
         self._directory = directory
         self._limits = limits
+        self._owner = owner
         self._written: dict[JobKey, tuple[str, Answer]] = {}
         """By job, the moment in its file's name, and the answer in the file."""
         self._failed = False
@@ -64,13 +73,13 @@ class Cases:
         self._written[key] = moment, answer
         data = packed(case_of(key, job, self._limits))
         if len(data) <= MAX_BYTES:
-            self._write(job.case, data)
+            self._write(job.case, data, key)
 
     def forget_all_but(self, keys: Collection[JobKey]) -> None:
         """Forget the jobs that are in trouble no more: their next trouble is another case."""
         self._written = {key: one for key, one in self._written.items() if key in keys}
 
-    def _write(self, file: Path, data: bytes) -> None:
+    def _write(self, file: Path, data: bytes, key: JobKey) -> None:
         try:
             self._directory.mkdir(exist_ok=True)
             write_atomically(file, data, mode=0o640, durable=False)
@@ -80,7 +89,13 @@ class Cases:
             self._failed = True
         else:
             self._failed = False
+            self._let_owner_read(file, key)
             self._prune()
+
+    def _let_owner_read(self, file: Path, key: JobKey) -> None:
+        # KeyError, ValueError: this machine does not know the user; OSError: no ACLs here.
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            let_read(file, pwd.getpwnam(self._owner(key)).pw_uid, group=True)
 
     def _prune(self) -> None:
         total = 0

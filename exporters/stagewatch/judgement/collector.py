@@ -17,6 +17,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.findings import Finding, Findings
 from stagewatch.judgement.cases import CASES, Cases
+from stagewatch.judgement.from_prometheus import JobKey, Queries, owners
 from stagewatch.judgement.hardware import HardwareFault, Proposal, hardware_faults, proposals
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import Verdict
@@ -381,6 +382,13 @@ def _pages(targets: Sequence[Target]) -> dict[str, str]:
     }
 
 
+def _owner(api: Queries, key: JobKey) -> str:
+    """The user of a job, or empty."""
+    with contextlib.suppress(SourceError):
+        return owners(api, [key]).get(key, "")
+    return ""
+
+
 def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
     from stagewatch.prometheus.api import PrometheusApi
 
@@ -389,7 +397,7 @@ def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
     return JudgeCollector(
         context,
         Watch(api, context.options),
-        Cases(context.options.case_dir, context.options),
+        Cases(context.options.case_dir, context.options, owner=lambda key: _owner(api, key)),
         targets=api.targets,
         errors=lambda at: hardware_faults(api, at),
         close=api.close,

@@ -169,6 +169,12 @@ def matchers_of(keys: Collection[JobKey]) -> str:
     return matchers(cluster=sorted(clusters), job_id=sorted(jobs))
 
 
+def owners(api: Queries, keys: Sequence[JobKey], at: float | None = None) -> Mapping[JobKey, str]:
+    """The users of jobs, from the Slurm agent's metrics."""
+    found = api.query(f"job:slurm_owner:info{{{matchers_of(keys)}}}", at)
+    return {job_key(one.labels): one.labels.get("user", "") for one in found}
+
+
 def shown_of(values: Mapping[str, float]) -> Shown:
     """The gaps of a role in a stage, from their sums by the names of `SUMS`."""
     return Shown(
