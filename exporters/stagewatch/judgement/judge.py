@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from stagewatch.judgement.case import Case, Charge
 from stagewatch.judgement.circles import late_in_circle, server_of_all, waits_without_servers
-from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.facts import ANYBODY, RankFacts
 from stagewatch.judgement.fault import accuse
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
@@ -182,14 +182,14 @@ class _Job:
 
     def _awaits_stuck(self, case: Case) -> bool:
         """Whether the kernel shows that ranks wait, directly or through others, for a rank that
-        cannot go on by itself, or for a process that has ended."""
+        cannot go on by itself, or for a process that is no rank of the job."""
         live = {
             (role, rank.rank): rank for role, other in self.cases.items() for rank in other.live
         }
         seen, todo = set[tuple[str, int | None]](), list(case.live)
         while todo:
             waits = todo.pop().kernel_waits
-            if any(wait.has_ended for wait in waits):
+            if any(wait.process not in ("", ANYBODY) for wait in waits):
                 return True
             awaited = {(wait.role, wait.rank) for wait in waits} - seen
             seen |= awaited

@@ -126,7 +126,7 @@ LATER_SECONDS = 5.0
 EARLY_SECONDS = 30.0
 """How long all ranks of a role must have been overdue, in a job of several roles, before weak
 evidence counts: another role may show better evidence until then."""
-ASKING_SECONDS = 15.0
+ASKING_SECONDS = 30.0
 """How long all ranks of a role must have been overdue before an awaited rank is named: meanwhile
 the kernel is asked whether that rank waits itself."""
 ABSENT_SECONDS = 30.0
