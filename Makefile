@@ -14,7 +14,7 @@ test:
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
 	@deploy/setup.sh kubernetes
-	$(BIN)/pytest -n 4 --dist loadgroup --durations 20 $(ARGS) || { \
+	$(BIN)/pytest -n 6 --dist loadgroup --durations 20 $(ARGS) || { \
 	    echo "$@: again, one at a time, what failed beside others on a busy machine"; \
 	    $(BIN)/pytest -n 1 --dist loadgroup $(AGAIN) $(ARGS); }
 

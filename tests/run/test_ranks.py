@@ -194,6 +194,7 @@ def test_a_job_that_goes_on_after_a_wait_is_not_worth_a_line(
 ) -> None:
     monkeypatch.setattr(ranks, "judge", lambda facts: [Told("a wait", early=True)])
     wait_for(watched.ends(" before the end: a wait"), "a wait that may end by itself")
+    monkeypatch.setattr(ranks, "QUIET_SECONDS", 600)  # however late the next look comes
     watched.processes[0].send_signal(signal.SIGUSR2)
     wait_for(watched.ends("no rank has recorded why"), "a step")
     assert watched.lines == ["a wait"]

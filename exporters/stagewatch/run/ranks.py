@@ -458,9 +458,9 @@ class Ranks:
         facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
         verdicts = marked_early(judge([*facts, *left]), shown_by(map(rank_of, living)))
         wrong = next((one for one in verdicts if one.wrong), None)
+        now = time.time()  # before the last look at the ranks, so that no end comes before it
         if not verdicts or self._closing.is_set() or not self._all_live(living):
             return
-        now = time.time()
         quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
         names, step = frozenset(record.name for record in living), _step(living)
         seen = partial(Hang, progress, now - quiet, now, step=step, living=names)
