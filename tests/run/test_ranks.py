@@ -180,8 +180,11 @@ def test_an_interrupt_that_ends_a_launcher_at_once_is_told_though_nobody_saw_its
     assert not watched.seen.interrupted(signal.SIGKILL)
 
 
-def test_a_job_that_goes_on_after_a_hang_is_told_so(watched: Watched) -> None:
+def test_a_job_that_goes_on_after_a_hang_is_told_so(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
+    monkeypatch.setattr(ranks, "QUIET_SECONDS", 600)  # however late the next look comes
     watched.processes[0].send_signal(signal.SIGUSR2)
     wait_for(lambda: watched.story() and len(watched.lines) > 1, "a step")
     assert re.fullmatch(
