@@ -22,6 +22,7 @@ from tests.fakes.faultfs import missing
 from tests.hangbench import throttles
 from tests.hangbench.device import Devices, Gpu
 from tests.hangbench.field import OWN, SHARED, Field
+from tests.hangbench.lines import script
 from tests.hangbench.meeting import Board
 from tests.hangbench.probes import Probe, probe
 from tests.hangbench.queues import BROKERED, place
@@ -253,7 +254,7 @@ class Play:
             more |= {DIRECTORY: str(self.directory), SHAPE: str(shape.file), "RANK": str(rank)}
             more |= {"WORLD_SIZE": str(self._world), BARE: str(shape.backend == "bare")}
         else:
-            command = ["-m", "tests.hangbench.process", str(shape.file), str(self.directory)]
+            command = [str(script(shape, self.directory)), str(shape.file), str(self.directory)]
             command += [str(rank), str(self._world), str(generation), str(step)]
             command += ["joins" if joins else ""]
         if shape.backend == "bare":

@@ -1,6 +1,6 @@
 """One rank that plays its part of a shape.
 
-    python -m tests.hangbench.process SHAPE DIRECTORY RANK WORLD GENERATION FIRST_STEP
+    python NAME.py SHAPE DIRECTORY RANK WORLD GENERATION FIRST_STEP JOINS
 
 DIRECTORY belongs to the job.  What the rank has to tell the player it appends to `events` there.
 """
@@ -24,6 +24,7 @@ import stagewatch
 from stagewatch.core.processes import die_with_parent
 from tests.hangbench.actions import ACTIONS, Finish, Slowness
 from tests.hangbench.device import Devices, usual
+from tests.hangbench.lines import lines
 from tests.hangbench.meeting import Board, Meeting, MetQueue
 from tests.hangbench.queues import Queue, open_queue
 from tests.hangbench.queues.place import Place
@@ -43,6 +44,7 @@ class Rank:
         self.world, self.generation, self.step = world, generation, step
         self.instrumented = shape.backend != "bare"
         self._devices = Devices(directory)
+        self._lines = lines(shape)
         self.slowness: dict[str, Slowness] = {}
         """By kind of work: `sleep`, `compute`, `io`."""
         self.kept: dict[str, Any] = {}
@@ -265,7 +267,7 @@ class Rank:
         if entry.trigger:
             self.tell("trigger", step=self.step)
         try:
-            ACTIONS[entry.do](self, **entry.arguments)
+            self._lines[id(entry)](ACTIONS[entry.do], self, entry.arguments)
         except Exception as error:
             opened, self._open = self._open, None
             if opened:
@@ -290,7 +292,3 @@ def main() -> None:
     file, directory, rank, world, generation, step, joins = sys.argv[1:]
     me = Rank(load(Path(file)), Path(directory), int(rank), int(world), int(generation), int(step))
     me.run(joins=joins == "joins")
-
-
-if __name__ == "__main__":
-    main()

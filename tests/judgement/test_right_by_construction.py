@@ -187,6 +187,14 @@ def test_a_death_counts_beside_a_peer_that_the_kernel_shows_to_be_waited_for() -
     assert named([*orchestrator, *environment]) == {("environment", 1): "process_gone"}
 
 
+def test_weak_evidence_counts_early_once_the_kernel_has_answered_about_all_ranks() -> None:
+    early = PARKED | {"progress_age_seconds": 40.0, "budget_seconds": 20.0, "collectives": {}}
+    trainers = job(2, early | asked_through_a_queue("rollout"), role="train")
+    for waits, found in ((ASLEEP, {("rollout", 0): "awaited_through"}), ({}, {})):
+        rollout = job(1, early | waits, role="rollout")
+        assert named([*trainers, *rollout]) == found
+
+
 def asked_through_a_queue(role: str) -> dict[str, Any]:
     """Waits for rank 0 of a role, as the kernel shows it."""
     return {"kernel_waits": (KernelWait("a receive", role, 0, through="broker (pid 7)"),)}

@@ -505,9 +505,14 @@ class _Job:
 
     def _too_early(self, role: str) -> bool:
         """Whether it is too early to judge the role, since another may still show better
-        evidence."""
-        several = len(self.roles) > 1 and self._late(role) < EARLY_SECONDS
-        return several or self._just_left()
+        evidence, or the kernel has not answered about all."""
+        early = len(self.roles) > 1 and self._late(role) < EARLY_SECONDS
+        return (early and not self._all_heard()) or self._just_left()
+
+    def _all_heard(self) -> bool:
+        """Whether the kernel has answered about all live ranks of the stalled roles."""
+        stalled = (case for role, case in self.cases.items() if self.stuck[role])
+        return all(rank.kernel_waits for case in stalled for rank in case.live)
 
     def _late(self, role: str) -> float:
         """Seconds since the last overdue rank of the role became overdue; for a role without marks,

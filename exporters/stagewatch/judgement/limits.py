@@ -125,7 +125,8 @@ LATER_SECONDS = 5.0
 """By how much times of two ranks must differ to count: nodes are looked at at different moments."""
 EARLY_SECONDS = 30.0
 """How long all ranks of a role must have been overdue, in a job of several roles, before weak
-evidence counts: another role may show better evidence until then."""
+evidence counts, unless the kernel has answered about all: another role may show better evidence
+until then."""
 ASKING_SECONDS = 30.0
 """How long all ranks of a role must have been overdue before an awaited rank is named: meanwhile
 the kernel is asked whether that rank waits itself."""
