@@ -110,7 +110,8 @@ def controller_killed(story: Story) -> None:
     since = int(time.time() - story.phases["injection"])
     down = f'max_over_time(ALERTS{{alertname=~"SlurmNodeDown|SlurmNodeCountDropped"}}[{since}s])'
     back = f"max_over_time({select('node:recovery:event', node=spare)}[{since}s])"
-    story.expect("no node was called down or back", not story.query(f"{down} or {back}"))
+    called = [series.labels for series in story.query(f"{down} or {back}")]
+    story.expect(f"no node was called down or back: {called}", not called)
     story.expect(f"job {job} has run all the while", slurm.job_state(job) == "RUNNING")
     slurm.run("scontrol", "update", f"nodename={spare}", "state=resume")
     story.gone(drained, "the alert from before to resolve")
