@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
+from stagewatch.demo.waiting import TookTooLong
 from stagewatch.judgement.limits import Limits
 from stagewatch.judgement.watch import Watch
 from tests.deploy.engine import need
@@ -87,7 +89,9 @@ def test_who_never_came_or_has_gone_is_named_and_nobody_where_all_are_there(lab:
 
     expected = {(f"never-joined-{HERE}", rank, "not_started", "likely") for rank in (2, 3)}
     expected |= {(f"loses-one-{HERE}", 1, "missing", "likely")}
-    lab.wait(lambda: named() == expected, "both are named")
+    with suppress(TookTooLong):
+        lab.wait(lambda: named() == expected, "both are named")
+    assert named() == expected
     beyond = f"min({still} unless on (job_id) {still} < 10) > 1.5 * {LIMITS.bare_seconds}"
     lab.wait(lambda: named() and lab.api.query(beyond), "all others have stood still for long")
     assert (ever, paged) == (expected, set())
