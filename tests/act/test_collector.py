@@ -30,6 +30,8 @@ class Site:
         self.objections: dict[str, str] = {}
         self.fails = False
         self.asked = 0
+        self.before: Callable[[], None] = lambda: None
+        """What happens before the checks."""
         self.meanwhile: Callable[[], None] = lambda: None
         """What happens between the checks and the drain."""
 
@@ -42,6 +44,7 @@ class Site:
 
     def out(self, node: str) -> str:
         self.asked += 1
+        self.before()
         return self.objections.get(node, "it is out already" if node in self.drained else "")
 
     def last(self, node: str) -> str:
@@ -142,6 +145,15 @@ def test_two_judges_drain_a_node_once_though_it_is_taken_back(tmp_path: Path) ->
     assert site.drained == {}
     later.look(proposal("n1", job_id="541"))
     assert site.drained.keys() == {"n1"}
+
+
+def test_a_judge_notes_at_once_that_another_has_drained_the_node_at_the_same_moment(
+    scene: Scene,
+) -> None:
+    scene.site.before = lambda: scene.site.drained.update(n1=proposal("n1"))
+    scene.look(proposal("n1"))
+    assert (scene.directory / "acted.json").exists()
+    assert [scene.count(result) for result in ("done", "refused", "failed")] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("nodes", [("n1", "n2"), ("n1", "n2", "n3", "n4", "n5")])

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.ranks.records import Life
+from stagewatch.ranks.stacks import Stack
 from stagewatch.run import bare, endings, ranks, stillness
 from tests.fakes.open_files import OpenFiles
 from tests.running import clean_environ
@@ -287,9 +288,8 @@ def test_a_stack_that_cannot_be_taken_any_more_does_not_hide_where_it_hung(
 
     def without_stacks(facts: list[RankFacts]) -> list[Told]:
         looks.append(1)
-        return [Told("no stack", culprits=(facts[0],))]
+        return [Told("no stack", culprits=(replace(facts[0], stack=Stack()),))]
 
-    monkeypatch.setattr(ranks, "gather", lambda _, facts, *__: facts)
     monkeypatch.setattr(ranks, "judge", without_stacks)
     wait_for(lambda: watched.story() and len(looks) > 3, "further looks")
     assert watched.story().endswith(": [0, 1, 2]")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from stagewatch.act.site import HOUR_SECONDS, Refused, Site, SiteOptions, act, site
+from stagewatch.act.site import HOUR_SECONDS, IsOut, Refused, Site, SiteOptions, act, site
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Samples, counter
@@ -89,21 +89,34 @@ class ActCollector(Collector):
         lately = [one for one, at in self._acted.items() if now - at < HOUR_SECONDS]
         also = {one.rpartition("\0")[2] for one in lately}
         try:
-            by_another = how == "drain" and place.was_taken_out(proposal)
-            if not by_another:
-                act(place, how, proposal, case, self._options, now, also=also)
+            done = self._act(place, proposal, case, now, also)
         except (Refused, SourceError) as error:
             result = "refused" if isinstance(error, Refused) else "failed"
             if not again:
                 self._counts[how, result] += 1
                 log.warning("%s %s: %s", how, result, printable(str(error)))
             return
-        if not by_another:
+        if done:
             self._counts[how, "done"] += 1
             log.warning("%s of %s is done: %s", how, printable(proposal.node), proposal.why)
         kept = {one: at for one, at in self._acted.items() if now - at < REMEMBERED_SECONDS}
         self._acted = dict([*kept.items(), (key, now)][-MOST_REMEMBERED:])
         self._state.save({"acted": self._acted})
+
+    def _act(
+        self, place: Site, proposal: Proposal, case: str, now: float, also: Collection[str]
+    ) -> bool:
+        """Whether this judge has acted: another may have done so, before or at the same moment."""
+        how = self._context.options.act
+        if how == "drain" and place.was_taken_out(proposal):
+            return False
+        try:
+            act(place, how, proposal, case, self._options, now, also=also)
+        except IsOut:
+            if how != "drain" or not place.was_taken_out(proposal):
+                raise
+            return False
+        return True
 
 
 def _read(content: Any) -> dict[str, float]:

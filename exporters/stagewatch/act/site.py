@@ -19,6 +19,10 @@ class Refused(StagewatchError):
     """A limit forbids taking a node out."""
 
 
+class IsOut(Refused):
+    """The node is out of service, or not known."""
+
+
 class Site(Protocol):
     """A place where nodes are marked and taken out.  Every call raises `SourceError` on failure."""
 
@@ -113,7 +117,9 @@ def act(
             return place.last(node)
         return f"the limit of nodes per hour is reached ({len(taken)} taken out)"
 
-    if why := place.out(node) or limit():
+    if why := place.out(node):
+        raise IsOut(f"{node}: {why}")
+    if why := limit():
         raise Refused(f"{node}: {why}")
     place.drain(proposal, case)
     if why := limit():  # another judge has taken one out at the same moment
