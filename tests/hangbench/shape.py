@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tests.hangbench.throttles  # noqa: F401  # its actions, too
+from stagewatch.ranks.environment_scan import MAX_TEXT
 from stagewatch.stages import STAGES
 from tests.hangbench.actions import ACTIONS
 from tests.hangbench.device import DEVICES, IDLE
@@ -501,6 +502,9 @@ class _Reader:
         problems = {
             f"kind is one of {', '.join(sorted(kinds))}": shape.kind not in kinds,
             "source is a URL": not shape.source.startswith("https://"),
+            f"its name, which is the job's id, has at most {MAX_TEXT} characters": (
+                len(shape.name) > MAX_TEXT
+            ),
             "title and taken say something": not (shape.title and shape.taken),
             f"world is 1 to {MAX_WORLD}": not 1 <= shape.world <= MAX_WORLD,
             "nodes is 1 or 2": shape.nodes not in (1, 2),
