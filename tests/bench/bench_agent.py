@@ -12,6 +12,7 @@ import random
 import re
 import resource
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -29,6 +30,9 @@ from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import StackTaker
+from stagewatch.ranks.waits.ends import waits_of
+from stagewatch.ranks.waits.look import Waits
+from stagewatch.ranks.waits.model import Waiting
 from stagewatch.web.status import REFRESH_SECONDS
 from tests.bench.table import percentile, row
 from tests.fakes.nvml import FakeNvml, build
@@ -60,6 +64,22 @@ def down(depth):
 down(40)
 """
 """A rank with as many threads and frames as one of PyTorch's has."""
+CALLER = """
+import os, subprocess, sys
+held = "held = [os.pipe() for _ in range(50)]"
+source = f"import os, time; {held}; print(1, flush=True); time.sleep(3600)"
+helpers = [
+    subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
+    for _ in range(int(sys.argv[1]))
+]
+for helper in helpers:
+    helper.stdout.readline()
+print("calls", flush=True)
+helpers[0].stdout.readline()
+"""
+"""A rank that waits for one of its helpers, each of which has a hundred descriptors."""
+HELPERS = (3, 3, 3, 3, 2, 2, 2, 2)
+"""How many each of the ranks has."""
 SCRAPERS = 4
 SCRAPES = 250
 SETTLE_SECONDS = 15
@@ -125,6 +145,33 @@ def _incident(directory: Path, children: Children) -> None:
             raise SystemExit(f"no stacks: {problems}")
     taker.close()
     row(f"stacks of {RANKS} ranks, twice", _cpu_of_ended_children() - before, "s CPU", 1.0)
+    row("  from beginning to end", time.monotonic() - began, "s")
+    for pid in stuck:
+        os.kill(pid, signal.SIGKILL)
+    _ask_the_kernel(directory, children)
+
+
+def _ask_the_kernel(directory: Path, children: Children) -> None:
+    """CPU of a look at what 8 ranks with 20 helper processes and 2,000 descriptors wait for."""
+    log = directory / "callers.log"
+    callers = [
+        children.start([sys.executable, "-c", CALLER, str(helpers)], log=log).pid
+        for helpers in HELPERS
+    ]
+    if not becomes(lambda: log.read_bytes().count(b"calls") == RANKS, 60):
+        raise SystemExit(f"the ranks do not call: {log.read_text()}")
+    before, began = _cpu_of_ended_children(), time.monotonic()
+    waits = Waits()
+    waits.ask(callers)
+    answers: list[Waiting] = []
+    if not becomes(lambda: answers.extend(filter(None, [waits.answer()])) or answers, 60):
+        raise SystemExit("the kernel is not asked within a minute")
+    waits.close()
+    answered = sum(bool(waits_of(answers[0], pid)) for pid in callers)
+    if answered < RANKS:
+        raise SystemExit(f"waits of {answered} ranks: {answers[0].left_out}")
+    cpu = _cpu_of_ended_children() - before
+    row(f"waits of {RANKS} ranks with {sum(HELPERS)} helpers", cpu, "s CPU", 1.0)
     row("  from beginning to end", time.monotonic() - began, "s")
 
 
