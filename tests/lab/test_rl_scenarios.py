@@ -106,6 +106,11 @@ class Running:
         selector = f'{metric}{{job_id="job-{name}", {labels}}}'
         return self.api.query(f"max_over_time({selector}[{ago}s])")
 
+    def said_of(self, name: str) -> str:
+        """What the judge said of a scenario's job, and whom the kernel showed ranks to wait for."""
+        series = (*self.ever("job:rl_stall:told", name), *self.ever("rl_rank_waits_for", name))
+        return "\n".join(str(one.labels) for one in series)
+
     def record(self, name: str) -> Record:
         """What came of a scenario."""
         record = self.experiments[name].record
@@ -227,7 +232,8 @@ def test_a_job_whose_culprit_is_known_is_not_called_deadlocked(running: Running)
     ]
     named = running.ever("job:rl_stall:culprit", "slow-upload")
     origin = running.experiments["slow-upload"].scenario.origin
-    assert {found.labels["rank"] for found in named} == {origin["rank"]}
+    ranks = {found.labels["rank"] for found in named}
+    assert ranks == {origin["rank"]}, running.said_of("slow-upload")
     assert all("rank" in labels for labels in fired)
 
 

@@ -102,6 +102,9 @@ def watched(
     watched = Watched(record_dir, children)
     with closing(watched.seen):
         yield watched
+    if watched.seen._judge_thread.is_alive():  # as on a busy machine; it still uses the taker
+        watched.seen._judge_thread.join()
+        watched.seen.close()
 
 
 def _of_ranks(numbers: Iterable[int]) -> Told:
