@@ -12,7 +12,6 @@ import random
 import re
 import resource
 import shutil
-import signal
 import statistics
 import sys
 import tempfile
@@ -67,9 +66,10 @@ down(40)
 CALLER = """
 import os, subprocess, sys
 held = "held = [os.pipe() for _ in range(50)]"
-source = f"import os, time; {held}; print(1, flush=True); time.sleep(3600)"
+source = f"import os, sys; {held}; print(1, flush=True); sys.stdin.read()"
+pipe = subprocess.PIPE
 helpers = [
-    subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
+    subprocess.Popen([sys.executable, "-c", source], stdin=pipe, stdout=pipe)
     for _ in range(int(sys.argv[1]))
 ]
 for helper in helpers:
@@ -77,7 +77,7 @@ for helper in helpers:
 print("calls", flush=True)
 helpers[0].stdout.readline()
 """
-"""A rank that waits for one of its helpers, each of which has a hundred descriptors."""
+"""A rank that waits for one of its helpers; each has a hundred descriptors, and ends with it."""
 HELPERS = (3, 3, 3, 3, 2, 2, 2, 2)
 """How many each of the ranks has."""
 SCRAPERS = 4
@@ -146,8 +146,6 @@ def _incident(directory: Path, children: Children) -> None:
     taker.close()
     row(f"stacks of {RANKS} ranks, twice", _cpu_of_ended_children() - before, "s CPU", 1.0)
     row("  from beginning to end", time.monotonic() - began, "s")
-    for pid in stuck:
-        os.kill(pid, signal.SIGKILL)
     _ask_the_kernel(directory, children)
 
 

@@ -113,7 +113,7 @@ class ActCollector(Collector):
         try:
             act(place, how, proposal, case, self._options, now, also=also)
         except IsOut:
-            if how != "drain" or not place.was_taken_out(proposal):
+            if not place.was_taken_out(proposal):
                 raise
             return False
         return True

@@ -109,8 +109,7 @@ def controller_killed(story: Story) -> None:
     story.expect("the alert from before fires on", story.query(drained))
     since = int(time.time() - story.phases["injection"])
     down = f'max_over_time(ALERTS{{alertname=~"SlurmNodeDown|SlurmNodeCountDropped"}}[{since}s])'
-    by_slurm = f'node:recovery:event{{node="{spare}", kind!="agent"}}'
-    back = f"max_over_time({by_slurm}[{since}s])"
+    back = f"max_over_time({select('node:recovery:event', node=spare)}[{since}s])"
     called = [series.labels for series in story.query(f"{down} or {back}")]
     story.expect(f"no node was called down or back: {called}", not called)
     story.expect(f"job {job} has run all the while", slurm.job_state(job) == "RUNNING")
