@@ -29,6 +29,10 @@ from stagewatch.ranks.waits.look import READER
 from stagewatch.ranks.work import Stillness
 from stagewatch.record import DEFAULT_DIRECTORY
 
+COPY_SECONDS = 1.5
+"""How long a copy of a live rank's record serves: some collectors look once a second, but what it
+shows is shown every two seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions(AgentOptions):
@@ -127,7 +131,7 @@ def node_context(options: NodeOptions) -> NodeContext:
     keeper = keep(privileged_children(options.proc), options.keeper)
     files = GuardedFiles(options.proc, start=plainly if keeper is None else keeper.start)
     proc = Procfs(options.proc, None if keeper is None else files)
-    records = records_of_node(options.record_dir, proc)
+    records = records_of_node(options.record_dir, proc, copy_seconds=COPY_SECONDS)
     scan = EnvironmentScan(proc, files) if options.ranks_by_environment else None
     gpus = GpuDirectory()
     ranks = RankDirectory(records, scan, gpu_of=gpus.of_process)

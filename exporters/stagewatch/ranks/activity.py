@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from stagewatch.core.collector import Collector, Declaration, NoOptions
@@ -65,8 +65,17 @@ DEVICE = gauge(
     "neither), idle (no kernel runs), lost. Absent if unknown, as for a GPU of several processes.",
     (*RANK_LABELS, "state"),
 )
+PROGRESS_SECONDS = 3.0
+"""A rank whose last mark is no older makes progress."""
+PROGRESSING_EVERY_SECONDS = 1.5
+"""How old the last look at a rank that makes progress may be; others are looked at every time."""
+_Process = tuple[int, int | None]
 _Look = tuple[ProcessStat, Sample]
 """A process, and the thread of it that trains."""
+
+
+def _process(rank: Rank) -> _Process:
+    return rank.pid, rank.start_ticks
 
 
 class RanksCollector(Collector):
@@ -80,31 +89,56 @@ class RanksCollector(Collector):
         proc: Procfs,
         *,
         clock: Callable[[], float] = time.monotonic,
+        boot_clock: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME),
         device: Callable[[str], str] = lambda uuid: "",
     ) -> None:
         """`device` returns what a GPU does, by its UUID."""
         self._ranks = ranks
         self._proc = proc
         self._clock = clock
+        self._boot_clock = boot_clock
         self._device = device
         self._sampler = Sampler(proc)
-        self._windows: dict[tuple[int, int | None], deque[Sample]] = {}
+        self._windows: dict[_Process, deque[Sample]] = {}
+        self._looks: dict[_Process, _Look] = {}
+        """The last look at each rank."""
 
     def collect(self) -> Samples:
         ranks = [rank for rank in self._ranks.look().ranks if rank.life is not Life.CLOSED]
         if not ranks:
             raise NoData("no rank on this node")
-        windows, self._windows = self._windows, {}
         out = Samples()
+        windows, self._windows = self._windows, {}
+        known, self._looks = self._looks, {}
+        due = [rank for rank in ranks if self._is_due(rank, known.get(_process(rank)))]
+        new = self._look_at(due)
+        for rank in ranks:
+            key = _process(rank)
+            window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
+            look = new[key] if key in new else known[key]
+            if look is not None:
+                self._looks[key] = look
+                if key in new:
+                    window.append(look[1])
+            self._one(out, rank, look, window)
+        return out
+
+    def _is_due(self, rank: Rank, last: _Look | None) -> bool:
+        """Whether to look now: at ranks that make progress less often than at those that do not."""
+        if rank.life is Life.GONE or last is None or rank.record is None:
+            return True
+        progresses = self._boot_clock() - rank.record.progress < PROGRESS_SECONDS
+        return not progresses or self._clock() - last[1].time >= PROGRESSING_EVERY_SECONDS
+
+    def _look_at(self, ranks: Sequence[Rank]) -> dict[_Process, _Look | None]:
         looks = self._proc.each([(rank.pid, partial(self._look, rank)) for rank in ranks])
         samples = self._sampler.complete(
             [(rank, look[1] if look else None) for rank, look in zip(ranks, looks, strict=True)]
         )
-        for rank, look, sample in zip(ranks, looks, samples, strict=True):
-            key = rank.pid, rank.start_ticks
-            window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
-            self._one(out, rank, (look[0], sample) if look and sample else None, window)
-        return out
+        return {
+            _process(rank): (look[0], sample) if look and sample else None
+            for rank, look, sample in zip(ranks, looks, samples, strict=True)
+        }
 
     def _look(self, rank: Rank) -> _Look | None:
         """One look at a rank; `None` if it is hidden from us or has just ended."""
@@ -135,7 +169,6 @@ class RanksCollector(Collector):
             out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
             return
         process, sample = look
-        window.append(sample)
         out.add(WAIT_CLASS, 1, *key, classify(window).value)
         out.add(CPU, process.user_seconds, *key, "user")
         out.add(CPU, process.system_seconds, *key, "system")

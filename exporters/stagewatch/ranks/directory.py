@@ -177,10 +177,12 @@ class RankDirectory:
         return list(best.values())
 
 
-def records_of_node(record_dir: Path, proc: Procfs) -> RecordDirectory:
+def records_of_node(
+    record_dir: Path, proc: Procfs, *, copy_seconds: float = 0.0
+) -> RecordDirectory:
     """The records of a directory; for the default directory, also those of private directories."""
-    ordinary = record_dir == Path(DEFAULT_DIRECTORY)
-    return RecordDirectory(record_dir, proc, private=readable_places if ordinary else list)
+    private = readable_places if record_dir == Path(DEFAULT_DIRECTORY) else list
+    return RecordDirectory(record_dir, proc, private=private, copy_seconds=copy_seconds)
 
 
 @contextmanager

@@ -114,6 +114,9 @@ class _Open:
     good: RankRecord | None = None
     copied: int = 0
     """The hash of the bytes of `good`."""
+    copied_at: float = float("-inf")
+    shown: RankRecord | None = None
+    """What the last look returned."""
     halted: tuple[Busy, float] | None = None
     """The parts that its writer is in the middle of storing, and since when."""
     ended: float | None = None
@@ -138,6 +141,9 @@ class RecordDirectory:
 
     `private` lists the private directories of users, whose files are named in full.
     One that cannot be listed, or is a symbolic link, is passed over.
+
+    Every look asks whether the ranks live.  What a live rank has written is copied again once the
+    last copy is `copy_seconds` old.
     """
 
     def __init__(
@@ -146,9 +152,11 @@ class RecordDirectory:
         proc: Procfs,
         *,
         private: Callable[[], list[Path]] = list,
+        copy_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
+        self._copy_seconds = copy_seconds
         self._proc = proc
         self._list_private = private
         self._clock = clock
@@ -392,6 +400,8 @@ class RecordDirectory:
 
     def _look(self, name: str) -> RankRecord | None:
         entry = self._open[name]
+        if self._lives_on(entry):
+            return entry.shown
         try:
             record = self._copy(entry)
             if record is None:
@@ -415,7 +425,14 @@ class RecordDirectory:
         elif self._expired(entry, life):
             self._forget(name)
             return None
-        return dataclasses.replace(record, life=life, pid=pid, name=name, uid=entry.uid)
+        entry.shown = dataclasses.replace(record, life=life, pid=pid, name=name, uid=entry.uid)
+        return entry.shown
+
+    def _lives_on(self, entry: _Open) -> bool:
+        """Whether the copy is recent, and the process that held the lock then still holds it."""
+        if entry.shown is None or self._clock() - entry.copied_at >= self._copy_seconds:
+            return False
+        return lock_holder(entry.fd) == (True, entry.shown.pid)
 
     def _copy(self, entry: _Open) -> RankRecord | None:
         """The present record; while its writer is in the middle of a store, the last good one."""
@@ -429,6 +446,7 @@ class RecordDirectory:
         else:
             entry.halted = None
         rest = copy_rest(entry.fd)
+        entry.copied_at = self._clock()
         before, entry.copied = entry.copied, hash((raw, rest))
         return entry.good if entry.good and entry.copied == before else parse(raw, rest)
 

@@ -615,6 +615,6 @@ SPEC = Declaration(
     name="stages",
     page="ranks",
     help="open stage, progress, durations and failures of ranks, from their stage records",
-    interval=1.0,
+    interval=2.0,
     options=NoOptions,
 )

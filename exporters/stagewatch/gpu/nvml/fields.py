@@ -22,7 +22,7 @@ _MILLI = 1e3
 _KIB = 1 / 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Field:
     """One field id, and the reading it becomes."""
 

@@ -56,6 +56,8 @@ class Gpm:
         self._nvml = nvml
         self._request = nvml.c_nvmlGpmMetricsGet_t()
         self._request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        self._asked: list[int] = []
+        """The metrics that the request names."""
 
     def open(self, gpu: Any) -> Profile | None:
         """A profile for a GPU, or None if it has no profiling."""
@@ -95,12 +97,14 @@ class Gpm:
         request = self._request
         request.numMetrics = len(ids)
         request.sample1, request.sample2 = profile.before, profile.after
-        for place, id in enumerate(ids):
-            request.metrics[place].metricId = id
+        metrics = request.metrics[: len(ids)]
+        if ids != self._asked:
+            self._asked = ids
+            for metric, id in zip(metrics, ids, strict=True):
+                metric.metricId = id
         self._nvml.nvmlGpmMetricsGet(request)
         values = {}
-        for place, id in enumerate(ids):
-            metric = request.metrics[place]
+        for metric, id in zip(metrics, ids, strict=True):
             if metric.nvmlReturn == 0:
                 profile.refused.pop(id, None)
                 if not blank(metric.value, None):
