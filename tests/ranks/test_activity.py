@@ -17,6 +17,7 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import MIN_SAMPLES
 from stagewatch.record import H_CLOSED
+from tests.fake_clock import Clock
 from tests.fixed_node import FixedNode
 from tests.golden import assert_golden
 from tests.records import patched, place
@@ -69,6 +70,42 @@ def test_a_rank_that_ended_well_is_shown_no_more(
     assert [rank.life for rank in ranks.ranks()] == [Life.CLOSED]
     with pytest.raises(NoData):
         RanksCollector(ranks, proc).collect()
+
+
+def test_a_class_outlasts_one_look_that_a_busy_machine_misses(
+    node: FixedNode, tmp_path: Path
+) -> None:
+    clock = Clock()
+    collector = RanksCollector(node.ranks(), node.proc, clock=clock)
+
+    def now() -> str:
+        clock.now += 1
+        return wait_class(collector.collect(), "540", "train", "0")
+
+    seen = [now() for _ in range(MIN_SAMPLES)][-1]
+    tasks = tmp_path / "proc" / "4242" / "task"
+    tasks.rename(away := tmp_path / "away")
+    assert [now(), now(), now(), now()] == [seen, seen, seen, "unknown"]
+    away.rename(tasks)
+    assert now() == seen != "unknown"
+
+
+@pytest.mark.parametrize(
+    ("since_progress", "looks"), [(1.0, 2 * MIN_SAMPLES - 1), (60.0, MIN_SAMPLES)]
+)
+def test_a_rank_that_makes_progress_is_looked_at_every_second_time(
+    node: FixedNode, since_progress: float, looks: int
+) -> None:
+    ranks = node.ranks()
+    (record,) = (one.record for one in ranks.ranks() if one.key == ("540", "train", "0"))
+    assert record is not None
+    seen = record.progress + since_progress
+    clock = Clock()
+    collector = RanksCollector(ranks, node.proc, clock=clock, boot_clock=lambda: seen)
+    for look in range(1, looks + 1):
+        known = wait_class(collector.collect(), "540", "train", "0") != "unknown"
+        assert known == (look == looks)
+        clock.now += 1
 
 
 def test_a_real_rank_is_followed_from_work_to_a_hang(python: Python, record_dir: Path) -> None:

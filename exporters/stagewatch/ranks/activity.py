@@ -69,6 +69,8 @@ PROGRESS_SECONDS = 3.0
 """A rank whose last mark is no older makes progress."""
 PROGRESSING_EVERY_SECONDS = 1.5
 """How old the last look at a rank that makes progress may be; others are looked at every time."""
+SHOWN_FOR_SECONDS = 3.0
+"""How long a look is shown if no other succeeds."""
 _Process = tuple[int, int | None]
 _Look = tuple[ProcessStat, Sample]
 """A process, and the thread of it that trains."""
@@ -89,7 +91,7 @@ class RanksCollector(Collector):
         proc: Procfs,
         *,
         clock: Callable[[], float] = time.monotonic,
-        boot_clock: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME),
+        boot_clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         device: Callable[[str], str] = lambda uuid: "",
     ) -> None:
         """`device` returns what a GPU does, by its UUID."""
@@ -115,13 +117,19 @@ class RanksCollector(Collector):
         for rank in ranks:
             key = _process(rank)
             window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
-            look = new[key] if key in new else known[key]
+            look = new.get(key)
+            if look is not None:
+                window.append(look[1])
+            else:
+                look = self._still_shown(known.get(key))
             if look is not None:
                 self._looks[key] = look
-                if key in new:
-                    window.append(look[1])
             self._one(out, rank, look, window)
         return out
+
+    def _still_shown(self, last: _Look | None) -> _Look | None:
+        """The last look, unless it is too old: a busy machine may be late with one."""
+        return last if last and self._clock() - last[1].time <= SHOWN_FOR_SECONDS else None
 
     def _is_due(self, rank: Rank, last: _Look | None) -> bool:
         """Whether to look now: at ranks that make progress less often than at those that do not."""

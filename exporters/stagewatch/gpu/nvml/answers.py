@@ -7,11 +7,15 @@ units all of these are far outside the possible range of a quantity, given by th
 
 from __future__ import annotations
 
+import ctypes
 import math
 from functools import lru_cache
 from typing import Any
 
 from stagewatch.core.errors import SourceError
+
+member = ctypes.Structure.__getattribute__
+"""A number in an answer.  pynvml's own access looks for text to decode, and takes far longer."""
 
 
 class Codes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.gpu.nvml.answers import blank
+from stagewatch.gpu.nvml.answers import blank, member
 from stagewatch.gpu.readings import Key, Reading
 
 ALL_LINKS = 0xFFFFFFFF
@@ -162,9 +162,10 @@ def ask(nvml: Any, gpu: Any, fields: Sequence[Field]) -> list[Answer]:
     entries = nvml.nvmlDeviceGetFieldValues(gpu, [(field.id, field.scope) for field in fields])
     for field, entry in zip(fields, entries, strict=True):
         value = None
-        if entry.nvmlReturn == 0 and entry.valueType < len(_MEMBERS):
-            member, bits = _MEMBERS[entry.valueType]
-            raw = getattr(entry.value, member)
+        code, kind = member(entry, "nvmlReturn"), member(entry, "valueType")
+        if code == 0 and kind < len(_MEMBERS):
+            name, bits = _MEMBERS[kind]
+            raw = getattr(member(entry, "value"), name)
             value = None if blank(raw, bits) else raw / field.per_unit
-        answers.append((field, int(entry.nvmlReturn), value))
+        answers.append((field, code, value))
     return answers

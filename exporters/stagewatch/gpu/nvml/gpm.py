@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagewatch.gpu.nvml.answers import blank
+from stagewatch.gpu.nvml.answers import blank, member
 from stagewatch.gpu.readings import Key, Reading
 
 SHORTEST = 0.1
@@ -105,11 +105,12 @@ class Gpm:
         self._nvml.nvmlGpmMetricsGet(request)
         values = {}
         for metric, id in zip(metrics, ids, strict=True):
-            if metric.nvmlReturn == 0:
+            if member(metric, "nvmlReturn") == 0:
                 profile.refused.pop(id, None)
-                if not blank(metric.value, None):
+                value = member(metric, "value")
+                if not blank(value, None):
                     name, per_unit = METRICS[id]
-                    values[name] = metric.value / per_unit
+                    values[name] = value / per_unit
             else:
                 profile.refused[id] = round
         return values
