@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from stagewatch.core.collector import Collector, Page
+from stagewatch.core.deflate import deflated
 from stagewatch.core.errors import NoData, StagewatchError, Stuck
 from stagewatch.core.exposition import Renderer, Samples, counter, gauge
 from stagewatch.core.shortage import SHORTAGES, is_shortage
@@ -67,13 +68,19 @@ DROPPED = counter(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Snapshot:
     """The result of one collection as samples and text, with its time (monotonic seconds)."""
 
     samples: Samples
     text: bytes
     taken: float
+    _deflated: bytes = b""
+
+    def deflated(self) -> bytes:
+        """The text as a part of a page in gzip, which the first scrape makes for all others."""
+        self._deflated = self._deflated or deflated(self.text)
+        return self._deflated
 
 
 class Job:

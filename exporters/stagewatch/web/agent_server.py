@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import unquote
@@ -196,7 +197,8 @@ def _compressed(response: Response, *, in_gzip: bool) -> Response:
     if not in_gzip:
         return replace(response, headers=headers)
     headers["Content-Encoding"] = "gzip"
-    return replace(response, body=gzip.compress(response.body, 1, mtime=0), headers=headers)
+    make = response.in_gzip or partial(gzip.compress, response.body, 1, mtime=0)
+    return replace(response, body=make(), headers=headers, in_gzip=None)
 
 
 def _healthy(_: Request) -> Response:

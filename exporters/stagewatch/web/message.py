@@ -53,6 +53,8 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
     held: object = None
     """What lives as long as somebody sends this response, also with other headers."""
+    in_gzip: Callable[[], bytes] | None = None
+    """Makes the body in gzip; without it, the body is compressed as a whole."""
 
     def last(self) -> bytes:
         """All bytes of a response behind which the connection ends."""

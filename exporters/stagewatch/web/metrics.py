@@ -1,5 +1,7 @@
 """`/metrics`: joins the texts that the collectors have left; a scrape collects nothing.
 
+Each text is compressed for the first scraper that takes gzip, and serves all others.
+
 A scrape makes only the agent's own health, from memory.  Each system call on the way may let go of
 the interpreter's lock, and then wait for collectors that compute: to list the process's descriptors
 took tens of milliseconds beside 256 full records.  Nor does a scrape open a file: where this
@@ -16,6 +18,7 @@ import weakref
 from http import HTTPStatus
 
 import stagewatch
+from stagewatch.core.deflate import deflated, gzipped
 from stagewatch.core.exposition import Renderer, Samples, counter, gauge, render
 from stagewatch.core.runner import Runner
 from stagewatch.web.message import Request, Response
@@ -52,9 +55,12 @@ class MetricsPage:
         health.add(PROCESS_CPU, time.process_time())
         resident = os.pread(self._statm, 256, 0).split()[1]
         health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize())
-        parts = [
-            self._build,
-            self._health.render(health),
-            *[snapshot.text for snapshot in fresh if snapshot is not None],
-        ]
-        return Response(HTTPStatus.OK, TEXT, b"".join(parts))
+        own = self._build + self._health.render(health)
+        snapshots = [snapshot for snapshot in fresh if snapshot is not None]
+        body = b"".join([own, *[snapshot.text for snapshot in snapshots]])
+
+        def in_gzip() -> bytes:
+            parts = [snapshot.deflated() for snapshot in snapshots]
+            return gzipped([deflated(own), *parts], body)
+
+        return Response(HTTPStatus.OK, TEXT, body, in_gzip=in_gzip)
