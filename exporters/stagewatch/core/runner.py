@@ -26,6 +26,9 @@ STALE_AFTER = 3
 MAX_SHARE = 0.2
 """Share of a core beyond which a collector is called at every other interval alone: what users
 write, and its length, must not keep a scrape waiting for the interpreter."""
+APART_SECONDS = 0.015
+"""Time between the starts of two collectors: a scrape competes with few of them at a time.  All
+start within a look at the ranks that they share (`RankDirectory`)."""
 
 _LABEL = ("collector",)
 SUCCESS = gauge(
@@ -121,11 +124,13 @@ class Job:
         self._stuck_since: float | None = None
         self._call: tuple[float | None, int] = (None, 0)
         """When the call in flight began, and the ticks missed before it."""
+        self._after = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"collect-{name}", daemon=True)
 
-    def start(self) -> None:
-        """Start collecting, now and then at every interval."""
+    def start(self, after: float = 0.0) -> None:
+        """Start collecting, after so many seconds and then at every interval."""
+        self._after = after
         self._thread.start()
 
     def stop(self) -> None:
@@ -224,6 +229,7 @@ class Job:
         self.no_data = False
 
     def _run(self) -> None:
+        self._stop.wait(self._after)
         due = self._clock()
         while not self._stop.is_set():
             before = self.cpu_seconds
@@ -245,8 +251,8 @@ class Runner:
 
     def start(self) -> None:
         """Start every collector."""
-        for job in self.jobs.values():
-            job.start()
+        for number, job in enumerate(self.jobs.values()):
+            job.start(number * APART_SECONDS)
 
     def close(self, timeout: float = 2.0) -> None:
         """Stop every collector within `timeout` seconds in total; stuck ones are left behind."""
@@ -274,14 +280,15 @@ class Runner:
         """The agent's own metrics about its collectors, as of now."""
         out = Samples()
         for job in self.jobs.values():
+            stuck = job.stuck_seconds()
             if job.no_data:
                 out.add(NO_DATA, 1, job.name)
-            elif job.duration is not None or job.stuck_seconds():
-                out.add(SUCCESS, int(job.error is None and not job.stuck_seconds()), job.name)
+            elif job.duration is not None or stuck:
+                out.add(SUCCESS, int(job.error is None and not stuck), job.name)
             out.add(DURATION, job.duration, job.name)
             out.add(CPU, job.cpu_seconds, job.name)
             out.add(LAST_SUCCESS, job.last_success, job.name)
-            out.add(STUCK, job.stuck_seconds(), job.name)
+            out.add(STUCK, stuck, job.name)
             out.add(SKIPPED, job.skipped(), job.name)
             out.add(INTERVAL, job.interval, job.name)
             out.add(DROPPED, job.dropped, job.name)
