@@ -12,7 +12,8 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.activity import WAIT_CLASS, RanksCollector
-from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.directory import Census, RankDirectory
+from stagewatch.ranks.model import Rank
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import MIN_SAMPLES
@@ -90,18 +91,27 @@ def test_a_class_outlasts_one_look_that_a_busy_machine_misses(
     assert now() == seen != "unknown"
 
 
+class _Only(RankDirectory):
+    """A directory of one rank."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+
+    def look(self) -> Census:
+        return Census(ranks=(self._rank,))
+
+
 @pytest.mark.parametrize(
     ("since_progress", "looks"), [(1.0, 2 * MIN_SAMPLES - 1), (60.0, MIN_SAMPLES)]
 )
-def test_a_rank_that_makes_progress_is_looked_at_every_second_time(
+def test_ranks_that_all_make_progress_are_looked_at_every_second_time(
     node: FixedNode, since_progress: float, looks: int
 ) -> None:
-    ranks = node.ranks()
-    (record,) = (one.record for one in ranks.ranks() if one.key == ("540", "train", "0"))
-    assert record is not None
-    seen = record.progress + since_progress
+    (rank,) = (one for one in node.ranks().ranks() if one.key == ("540", "train", "0"))
+    assert rank.record is not None
+    seen = rank.record.progress + since_progress
     clock = Clock()
-    collector = RanksCollector(ranks, node.proc, clock=clock, boot_clock=lambda: seen)
+    collector = RanksCollector(_Only(rank), node.proc, clock=clock, boot_clock=lambda: seen)
     for look in range(1, looks + 1):
         known = wait_class(collector.collect(), "540", "train", "0") != "unknown"
         assert known == (look == looks)

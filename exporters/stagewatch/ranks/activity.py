@@ -68,7 +68,7 @@ DEVICE = gauge(
 PROGRESS_SECONDS = 3.0
 """A rank whose last mark is no older makes progress."""
 PROGRESSING_EVERY_SECONDS = 1.5
-"""How old the last look at a rank that makes progress may be; others are looked at every time."""
+"""How old the last look may be while all ranks make progress."""
 SHOWN_FOR_SECONDS = 3.0
 """How long a look is shown if no other succeeds."""
 _Process = tuple[int, int | None]
@@ -104,49 +104,44 @@ class RanksCollector(Collector):
         self._windows: dict[_Process, deque[Sample]] = {}
         self._looks: dict[_Process, _Look] = {}
         """The last look at each rank."""
+        self._looked_at = float("-inf")
+        self._shown = Samples()
 
     def collect(self) -> Samples:
         ranks = [rank for rank in self._ranks.look().ranks if rank.life is not Life.CLOSED]
         if not ranks:
             raise NoData("no rank on this node")
-        out = Samples()
+        now = self._clock()
+        if now - self._looked_at < PROGRESSING_EVERY_SECONDS and self._all_go_on(ranks):
+            return self._shown
+        self._looked_at = now
         windows, self._windows = self._windows, {}
         known, self._looks = self._looks, {}
-        due = [rank for rank in ranks if self._is_due(rank, known.get(_process(rank)))]
-        new = self._look_at(due)
-        for rank in ranks:
-            key = _process(rank)
-            window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
-            look = new.get(key)
-            if look is not None:
-                window.append(look[1])
-            else:
-                look = self._still_shown(known.get(key))
-            if look is not None:
-                self._looks[key] = look
-            self._one(out, rank, look, window)
-        return out
-
-    def _still_shown(self, last: _Look | None) -> _Look | None:
-        """The last look, unless it is too old: a busy machine may be late with one."""
-        return last if last and self._clock() - last[1].time <= SHOWN_FOR_SECONDS else None
-
-    def _is_due(self, rank: Rank, last: _Look | None) -> bool:
-        """Whether to look now: at ranks that make progress less often than at those that do not."""
-        if rank.life is Life.GONE or last is None or rank.record is None:
-            return True
-        progresses = self._boot_clock() - rank.record.progress < PROGRESS_SECONDS
-        return not progresses or self._clock() - last[1].time >= PROGRESSING_EVERY_SECONDS
-
-    def _look_at(self, ranks: Sequence[Rank]) -> dict[_Process, _Look | None]:
+        self._shown = out = Samples()
         looks = self._proc.each([(rank.pid, partial(self._look, rank)) for rank in ranks])
         samples = self._sampler.complete(
             [(rank, look[1] if look else None) for rank, look in zip(ranks, looks, strict=True)]
         )
-        return {
-            _process(rank): (look[0], sample) if look and sample else None
-            for rank, look, sample in zip(ranks, looks, samples, strict=True)
-        }
+        for rank, look, sample in zip(ranks, looks, samples, strict=True):
+            key = _process(rank)
+            window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
+            if look and sample:
+                self._looks[key] = look[0], sample
+                window.append(sample)
+            elif (last := known.get(key)) and now - last[1].time <= SHOWN_FOR_SECONDS:
+                self._looks[key] = last  # a busy machine may be late with a look
+            self._one(out, rank, self._looks.get(key), window)
+        return out
+
+    def _all_go_on(self, ranks: Sequence[Rank]) -> bool:
+        """Whether these are the ranks of the last look, and all make progress."""
+        now = self._boot_clock()
+        return [*map(_process, ranks)] == [*self._looks] and all(
+            rank.life is Life.ALIVE
+            and rank.record is not None
+            and now - rank.record.progress < PROGRESS_SECONDS
+            for rank in ranks
+        )
 
     def _look(self, rank: Rank) -> _Look | None:
         """One look at a rank; `None` if it is hidden from us or has just ended."""
