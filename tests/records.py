@@ -73,7 +73,7 @@ class Shown:
     def __init__(self, *records: RankRecord) -> None:
         self.records = list(records)
 
-    def look(self) -> Census:
+    def look(self, *, copied: bool = False) -> Census:
         """What it finds now."""
         return Census(tuple(map(rank_of, self.records)), tuple(self.records))
 

@@ -30,8 +30,8 @@ from stagewatch.ranks.work import Stillness
 from stagewatch.record import DEFAULT_DIRECTORY
 
 COPY_SECONDS = 1.5
-"""How long a copy of a live rank's record serves: some collectors look once a second, but what it
-shows is shown every two seconds."""
+"""How long a copy of a live rank's record serves: `stages` copies it every two seconds, and those
+that look once a second ask whether the rank lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +131,10 @@ def node_context(options: NodeOptions) -> NodeContext:
     keeper = keep(privileged_children(options.proc), options.keeper)
     files = GuardedFiles(options.proc, start=plainly if keeper is None else keeper.start)
     proc = Procfs(options.proc, None if keeper is None else files)
-    records = records_of_node(options.record_dir, proc, copy_seconds=COPY_SECONDS)
+    records = records_of_node(options.record_dir, proc)
     scan = EnvironmentScan(proc, files) if options.ranks_by_environment else None
     gpus = GpuDirectory()
-    ranks = RankDirectory(records, scan, gpu_of=gpus.of_process)
+    ranks = RankDirectory(records, scan, copy_seconds=COPY_SECONDS, gpu_of=gpus.of_process)
     families = ProcessFamilies(ranks.ranks, proc)
     io = FamilyIo(families, files)
     sockets = RankSockets(families, options.proc, files)

@@ -173,7 +173,8 @@ class Scene:
         for pid in self.stalling:
             os.kill(pid, signal.SIGUSR1)
         self.node.stop()
-        wait_for(lambda: api.query('up{node="node-c"} == 0'), "the node to be silent", 60)
+        absent = 'avg_over_time(up{node="node-c"}[1m]) < 0.8'
+        wait_for(lambda: api.query(absent), "the node to be silent for a while", 60)
         self.node.start(self.node.port)
         named = 'job:rl_stall:culprit{job_id="540"}'
         wait_for(lambda: api.query(named), "the rank that left early to be named", 180)

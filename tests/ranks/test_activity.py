@@ -97,7 +97,7 @@ class _Only(RankDirectory):
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
 
-    def look(self) -> Census:
+    def look(self, *, copied: bool = False) -> Census:
         return Census(ranks=(self._rank,))
 
 

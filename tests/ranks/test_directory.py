@@ -46,6 +46,48 @@ def test_a_look_that_costs_much_is_shared_for_longer(
         assert directory.look() is not first
 
 
+def test_a_live_rank_is_copied_now_and_then_but_its_end_is_seen_at_once(
+    record_dir: Path, clock: Clock, python: Python, tmp_path: Path
+) -> None:
+    script = python.ready(
+        """
+        import sys, time
+        from pathlib import Path
+        import stagewatch
+        stagewatch.init(job_id=540, rank=0)
+        for step in range(9):
+            stagewatch.heartbeat(step)
+            print("ready" if not step else f"step {step}", flush=True)
+            while not Path(f"{sys.argv[1]}-{step}").exists():
+                time.sleep(0.01)
+        """,
+        tmp_path / "go",
+        STAGEWATCH_DIR=str(record_dir),
+    )
+
+    def step(seconds: float, *, copied: bool = False) -> int | None:
+        clock.now += seconds
+        (rank,) = directory.look(copied=copied).ranks
+        assert (rank.life, rank.pid) == (Life.ALIVE, script.pid)
+        return rank.record and rank.record.training and rank.record.training.step
+
+    with closing(RecordDirectory(record_dir, Procfs(), clock=clock)) as records:
+        directory = RankDirectory(records, copy_seconds=1.5, clock=clock)
+        assert step(0) == 0
+        (tmp_path / "go-0").touch()
+        script.said("step 1")
+        assert step(1) == 0
+        assert step(1) == 1
+        (tmp_path / "go-1").touch()
+        script.said("step 2")
+        assert step(0.1, copied=True) == 1  # the copy is new
+        assert step(0.9) == 1
+        assert step(0.1, copied=True) == 2
+        script.kill()
+        clock.now += 1
+        assert [rank.life for rank in directory.look().ranks] == [Life.GONE]
+
+
 def shown(directory: RankDirectory, clock: Clock) -> list[tuple[str, int, Life]]:
     clock.now += 1
     return [(rank.role, rank.rank, rank.life) for rank in directory.ranks()]

@@ -46,45 +46,6 @@ def test_ranks_are_alive_then_gone_then_forgotten(
     assert list(shared.iterdir()) == []
 
 
-def test_a_live_rank_is_copied_now_and_then_but_its_end_is_seen_at_once(
-    clock: Clock, shared: Path, python: Python, tmp_path: Path
-) -> None:
-    script = python.ready(
-        """
-        import sys, time
-        from pathlib import Path
-        import stagewatch
-        stagewatch.init(job_id=540, rank=0)
-        stagewatch.heartbeat(1)
-        print("ready", flush=True)
-        while not Path(sys.argv[1]).exists():
-            time.sleep(0.01)
-        stagewatch.heartbeat(2)
-        print("further", flush=True)
-        time.sleep(600)
-        """,
-        tmp_path / "go",
-        STAGEWATCH_DIR=str(shared),
-    )
-
-    def step() -> int | None:
-        (record,) = reader.read()
-        assert (record.life, record.pid) == (Life.ALIVE, script.pid)
-        return record.training and record.training.step
-
-    with closing(RecordDirectory(shared, Procfs(), copy_seconds=1.5, clock=clock)) as reader:
-        assert step() == 1
-        (tmp_path / "go").touch()
-        script.said("further")
-        clock.now += 1
-        assert step() == 1
-        clock.now += 1
-        assert step() == 2
-        script.kill()
-        (record,) = reader.read()
-        assert record.life is Life.GONE
-
-
 def test_bytes_that_stay_the_same_are_read_once(
     reader: RecordDirectory, shared: Path, raw: bytes
 ) -> None:

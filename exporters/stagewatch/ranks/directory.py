@@ -57,6 +57,9 @@ class RankDirectory:
     Reading is cheap and never blocks on another system or process, so it happens under a lock, at
     most once in `fresh_for` seconds, or less often where it takes long (`MAX_SHARE`).  With a
     `scan`, processes without a record may be ranks too.
+
+    Every look asks whether the ranks live.  What live ranks have written is copied again once the
+    last copies are `copy_seconds` old, or for who asks for it.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class RankDirectory:
         scan: EnvironmentScan | None = None,
         *,
         fresh_for: float = 0.5,
+        copy_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
         gpu_of: Callable[[int], str] = lambda pid: "",
@@ -72,7 +76,9 @@ class RankDirectory:
         """`gpu_of` returns the GPU of a process, for ranks that do not record it."""
         self._records = records
         self._scan = scan
-        self._fresh_for = fresh_for
+        self._fresh_for = self._wait = fresh_for
+        self._copy_seconds = copy_seconds
+        self._copied_at = float("-inf")
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._lock = threading.Lock()
@@ -84,9 +90,12 @@ class RankDirectory:
         self._succeeded: set[str] = set()
         """Names of dead records whose rank has begun again, perhaps with another number."""
 
-    def look(self) -> Census:
-        """The current ranks.  Raises `SourceError` if the record directory cannot be read."""
-        census = self._fresh()
+    def look(self, *, copied: bool = False) -> Census:
+        """The current ranks; if `copied`, with what they have written lately.
+
+        Raises `SourceError` if the record directory cannot be read.
+        """
+        census = self._fresh(copied=copied)
         if census.unreadable is not None:
             raise SourceError(str(census.unreadable)) from census.unreadable
         return census
@@ -110,22 +119,26 @@ class RankDirectory:
         with self._lock:
             return self._records.recording(record)
 
-    def _fresh(self) -> Census:
+    def _fresh(self, *, copied: bool = False) -> Census:
         with self._lock:
-            if self._clock() >= self._look_again_at:
+            now = self._clock()
+            age = now - self._copied_at
+            if now >= self._look_again_at or (copied and age > self._wait):
                 began = self._cpu_clock()
-                self._census = self._look()
+                copy = copied or age >= self._copy_seconds
+                self._copied_at = now if copy else self._copied_at
+                self._census = self._look(copy=copy)
                 wait = (self._cpu_clock() - began) / MAX_SHARE
-                wait = min(max(self._fresh_for, wait), MAX_WAIT * self._fresh_for)
-                self._look_again_at = self._clock() + wait
+                self._wait = min(max(self._fresh_for, wait), MAX_WAIT * self._fresh_for)
+                self._look_again_at = self._clock() + self._wait
             return self._census
 
-    def _look(self) -> Census:
+    def _look(self, *, copy: bool) -> Census:
         records: list[RankRecord] = []
         latest: list[RankRecord] = []
         unreadable = None
         try:
-            records = self._records.read()
+            records = self._records.read(copy=copy)
             latest = self._latest(records)
         except NoData:
             pass
@@ -177,12 +190,10 @@ class RankDirectory:
         return list(best.values())
 
 
-def records_of_node(
-    record_dir: Path, proc: Procfs, *, copy_seconds: float = 0.0
-) -> RecordDirectory:
+def records_of_node(record_dir: Path, proc: Procfs) -> RecordDirectory:
     """The records of a directory; for the default directory, also those of private directories."""
-    private = readable_places if record_dir == Path(DEFAULT_DIRECTORY) else list
-    return RecordDirectory(record_dir, proc, private=private, copy_seconds=copy_seconds)
+    ordinary = record_dir == Path(DEFAULT_DIRECTORY)
+    return RecordDirectory(record_dir, proc, private=readable_places if ordinary else list)
 
 
 @contextmanager

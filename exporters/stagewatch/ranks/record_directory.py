@@ -114,7 +114,6 @@ class _Open:
     good: RankRecord | None = None
     copied: int = 0
     """The hash of the bytes of `good`."""
-    copied_at: float = float("-inf")
     shown: RankRecord | None = None
     """What the last look returned."""
     halted: tuple[Busy, float] | None = None
@@ -141,9 +140,6 @@ class RecordDirectory:
 
     `private` lists the private directories of users, whose files are named in full.
     One that cannot be listed, or is a symbolic link, is passed over.
-
-    Every look asks whether the ranks live.  What a live rank has written is copied again once the
-    last copy is `copy_seconds` old.
     """
 
     def __init__(
@@ -152,11 +148,9 @@ class RecordDirectory:
         proc: Procfs,
         *,
         private: Callable[[], list[Path]] = list,
-        copy_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
-        self._copy_seconds = copy_seconds
         self._proc = proc
         self._list_private = private
         self._clock = clock
@@ -173,9 +167,10 @@ class RecordDirectory:
         self.skipped: Counter[str] = Counter()
         """The number of files skipped at the last look, by reason."""
 
-    def read(self) -> list[RankRecord]:
+    def read(self, *, copy: bool = True) -> list[RankRecord]:
         """All records; those of ended ranks for a while longer.
 
+        Unless `copy`, a rank that lives is shown as it was last copied.
         Once returned, a record is returned every time until it is forgotten for good.  Raises
         `NoData` if the directory is missing and there is no other record, and `SourceError` if it
         cannot be listed.
@@ -194,7 +189,7 @@ class RecordDirectory:
             del self._turned_away[name]
         closed = names.keys() - self._open.keys() - self._done
         self._admit({name: names[name] for name in closed})
-        looks = [self._look(name) for name in list(self._open)]
+        looks = [self._look(name, copy=copy) for name in list(self._open)]
         self.skipped.update(refusal.reason for refusal in self._turned_away.values())
         if self._done:
             self.skipped["not_removable"] = len(self._done)
@@ -398,9 +393,9 @@ class RecordDirectory:
         os.close(fd)
         return reason
 
-    def _look(self, name: str) -> RankRecord | None:
+    def _look(self, name: str, *, copy: bool) -> RankRecord | None:
         entry = self._open[name]
-        if self._lives_on(entry):
+        if not copy and entry.shown and lock_holder(entry.fd) == (True, entry.shown.pid):
             return entry.shown
         try:
             record = self._copy(entry)
@@ -428,12 +423,6 @@ class RecordDirectory:
         entry.shown = dataclasses.replace(record, life=life, pid=pid, name=name, uid=entry.uid)
         return entry.shown
 
-    def _lives_on(self, entry: _Open) -> bool:
-        """Whether the copy is recent, and the process that held the lock then still holds it."""
-        if entry.shown is None or self._clock() - entry.copied_at >= self._copy_seconds:
-            return False
-        return lock_holder(entry.fd) == (True, entry.shown.pid)
-
     def _copy(self, entry: _Open) -> RankRecord | None:
         """The present record; while its writer is in the middle of a store, the last good one."""
         raw, busy = copy_record(entry.fd)
@@ -446,7 +435,6 @@ class RecordDirectory:
         else:
             entry.halted = None
         rest = copy_rest(entry.fd)
-        entry.copied_at = self._clock()
         before, entry.copied = entry.copied, hash((raw, rest))
         return entry.good if entry.good and entry.copied == before else parse(raw, rest)
 

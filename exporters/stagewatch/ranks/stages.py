@@ -268,7 +268,7 @@ class StagesCollector(Collector):
         self._rations = Rations()
 
     def collect(self) -> Samples:
-        census = self._ranks.look()
+        census = self._ranks.look(copied=True)
         now = self._boot_clock()
         sums = self._sums(census.records, now)
         owners: dict[tuple[str, ...], int] = {rank.key[:2]: rank.uid for rank in census.ranks}
