@@ -188,8 +188,8 @@ def test_who_waits_in_a_barrier_that_nobody_else_comes_to_is_named(
         in (named["sentence"])
     )
     agent.start()
-    headline = "the others have left, and rank 0 still waits in barrier of world, in train."
-    wait_for(lambda: headline in agent.get("/")[1], "the page names it")
+    headline = "the others have left, and rank 0 still waits in barrier of world, in train, at "
+    wait_for(lambda: headline in agent.get("/")[1], "the page names it and its line")
 
 
 def test_one_users_ranks_do_not_crowd_out_anothers(seen: Departures, clock: Clock) -> None:
