@@ -397,6 +397,7 @@ class RecordDirectory:
         entry = self._open[name]
         if not copy and entry.shown and lock_holder(entry.fd) == (True, entry.shown.pid):
             return entry.shown
+        entry.shown = None
         try:
             record = self._copy(entry)
             if record is None:
