@@ -326,8 +326,12 @@ def test_an_agent_starts_with_its_own_extra(installed: tuple[str, Path], tmp_pat
             lambda: re.search(r" agent on (http://[\d.:]+)", (tmp_path / "log").read_text()),
             "it listens",
         )
-        with urllib.request.urlopen(f"{told[1]}/metrics") as answer:
-            assert b"stagewatch_collector_success" in answer.read()
+
+        def scraped() -> bytes:
+            with urllib.request.urlopen(f"{told[1]}/metrics") as answer:
+                return bytes(answer.read())
+
+        wait_for(lambda: b"stagewatch_collector_success" in scraped(), "a collector's answer")
         agent.terminate()
         assert agent.wait(timeout=60) == 0, (tmp_path / "log").read_text()
     assert "Traceback" not in (tmp_path / "log").read_text()

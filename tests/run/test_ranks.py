@@ -104,7 +104,8 @@ def watched(
         yield watched
     if watched.seen._judge_thread.is_alive():  # as on a busy machine; it still uses the taker
         watched.seen._judge_thread.join()
-        watched.seen.close()
+        watched.seen._taker.close()
+        watched.seen._records.close()
 
 
 def _of_ranks(numbers: Iterable[int]) -> Told:
