@@ -58,8 +58,8 @@ class RankDirectory:
     most once in `fresh_for` seconds, or less often where it takes long (`MAX_SHARE`).  With a
     `scan`, processes without a record may be ranks too.
 
-    Every look asks whether the ranks live.  What live ranks have written is copied again once the
-    last copies are `copy_seconds` old, or for who asks for it.
+    Every look asks whether the ranks live.  It copies what live ranks have written if the last
+    copies are `copy_seconds` old, or if the caller asks for new ones.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RankDirectory:
         """Names of dead records whose rank has begun again, perhaps with another number."""
 
     def look(self, *, copied: bool = False) -> Census:
-        """The current ranks; if `copied`, with what they have written lately.
+        """The current ranks; if `copied`, with new copies of what they have written.
 
         Raises `SourceError` if the record directory cannot be read.
         """
