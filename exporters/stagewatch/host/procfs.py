@@ -197,7 +197,7 @@ class Procfs:
         return [line.split(":", 2)[2] for line in lines if line.count(":") >= 2]
 
     def uid(self, pid: int) -> int | None:
-        """The effective user id; `/proc/<pid>` belongs to root if the process is not dumpable."""
+        """The effective user id; `None` if the process is gone or hidden."""
         return _user_of(f"{self._root}/{pid}")
 
     def network_namespace(self, pid: int) -> int | None:
@@ -310,8 +310,12 @@ def _words(status: bytes, name: bytes) -> list[bytes]:
 
 
 def _user_of(process: str) -> int | None:
-    uids = _words(read_bytes(f"{process}/status") or b"", b"Uid")
-    return number(uids[1]) if uids else None
+    """The owner of the directory, unlike that of its files, is also the user of a process that is
+    not dumpable; see task_dump_owner() in fs/proc/base.c."""
+    try:
+        return os.stat(process).st_uid  # noqa: PTH116 - a fifth of the time of `Path.stat`
+    except OSError:
+        return None
 
 
 def _tell(process: str) -> None:

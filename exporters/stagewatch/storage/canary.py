@@ -108,7 +108,7 @@ class CanaryCollector(JobsCollector):
 
     def collect(self) -> Samples:
         """Use memory and the mount table; touch no mount."""
-        self._mounts = read_mounts(self._mountinfo)
+        self._mounts = read_mounts(self._mountinfo) if self._jobs.names else []
         return super().collect()
 
     def show(self, out: Samples, name: str, state: JobState) -> None:

@@ -186,14 +186,14 @@ def fabric(nvml: Any, gpu: Any) -> Readings:
 TIERS: dict[str, tuple[Call, ...]] = {
     "fast": (
         number(Reading.TEMPERATURE, "nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
-        temperature_margin,
         number(Reading.POWER, "nvmlDeviceGetPowerUsage", over=MILLI),
         utilization,
         memory,
         clock("sm"),
-        clock("memory"),
     ),
     "medium": (
+        temperature_margin,
+        clock("memory"),
         number(Reading.POWER_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", over=MILLI),
         performance_state,
         clock("graphics"),

@@ -37,10 +37,8 @@ def _field(id: int, reading: Reading, *labels: str, per_unit: float = 1.0, scope
     return Field(id, reading.key(*labels), per_unit, scope)
 
 
-FAST = (
-    _field(82, Reading.MEMORY_TEMPERATURE),  # MEMORY_TEMP
-    _field(83, Reading.ENERGY, per_unit=_MILLI),  # TOTAL_ENERGY_CONSUMPTION
-)
+_MEMORY_TEMPERATURE = _field(82, Reading.MEMORY_TEMPERATURE)  # MEMORY_TEMP
+_ENERGY = _field(83, Reading.ENERGY, per_unit=_MILLI)  # TOTAL_ENERGY_CONSUMPTION
 
 _THROTTLING = (
     _field(74, Reading.THROTTLE, "sw_power_cap", per_unit=_NANO),  # PERF_POLICY_POWER
@@ -134,8 +132,8 @@ def fields_by_tier(driver: str) -> dict[str, tuple[Field, ...]]:
     """The fields to ask a driver of this version for, by tier."""
     throttling = _THROTTLING + throttling_of(driver)
     return {
-        "fast": FAST,
-        "medium": throttling + _MEMORY_REPAIR + _NVLINK + _PCIE,
+        "fast": (),  # one call for a few numbers costs more than all other calls of this tier
+        "medium": (_MEMORY_TEMPERATURE, _ENERGY, *throttling, *_MEMORY_REPAIR, *_NVLINK, *_PCIE),
         "slow": _SLOW,
     }
 
