@@ -16,6 +16,8 @@ from stagewatch.core.errors import SourceError
 
 member = ctypes.Structure.__getattribute__
 """A number in an answer.  pynvml's own access looks for text to decode, and takes far longer."""
+set_member = ctypes.Structure.__setattr__
+"""Sets it; pynvml's own access looks for text to encode."""
 
 
 class Codes:

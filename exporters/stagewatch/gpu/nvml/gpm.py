@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagewatch.gpu.nvml.answers import blank, member
+from stagewatch.gpu.nvml.answers import blank, member, set_member
 from stagewatch.gpu.readings import Key, Reading
 
 SHORTEST = 0.1
@@ -56,8 +56,8 @@ class Gpm:
         self._nvml = nvml
         self._request = nvml.c_nvmlGpmMetricsGet_t()
         self._request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        self._asked: list[int] = []
-        """The metrics that the request names."""
+        self._asked: dict[int, Any] = {}
+        """The metrics that the request names, with their places in it."""
 
     def open(self, gpu: Any) -> Profile | None:
         """A profile for a GPU, or None if it has no profiling."""
@@ -95,16 +95,16 @@ class Gpm:
     def _averages(self, profile: Profile, round: int) -> dict[Key, float]:
         ids = [id for id in METRICS if profile.refused.get(id) != round]
         request = self._request
-        request.numMetrics = len(ids)
-        request.sample1, request.sample2 = profile.before, profile.after
-        metrics = request.metrics[: len(ids)]
-        if ids != self._asked:
-            self._asked = ids
-            for metric, id in zip(metrics, ids, strict=True):
+        if ids != [*self._asked]:
+            request.numMetrics = len(ids)
+            self._asked = dict(zip(ids, request.metrics, strict=False))
+            for id, metric in self._asked.items():
                 metric.metricId = id
+        set_member(request, "sample1", profile.before)
+        set_member(request, "sample2", profile.after)
         self._nvml.nvmlGpmMetricsGet(request)
         values = {}
-        for metric, id in zip(metrics, ids, strict=True):
+        for id, metric in self._asked.items():
             if member(metric, "nvmlReturn") == 0:
                 profile.refused.pop(id, None)
                 value = member(metric, "value")
