@@ -41,7 +41,7 @@ from stagewatch.ranks.records import (
     parse,
     version_of,
 )
-from stagewatch.record import FILE_SIZE, VERSION
+from stagewatch.record import FILE_SIZE, RECORD_SIZE, VERSION
 
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
@@ -205,7 +205,7 @@ class RecordDirectory:
             return None
         try:
             head, _ = copy_record(entry.fd)
-            raw = head + copy_ring(entry.fd)
+            raw = head.ljust(RECORD_SIZE, b"\0") + copy_ring(entry.fd)
         except (CorruptRecord, OSError):
             return None
         boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -435,7 +435,7 @@ class RecordDirectory:
                 return entry.good
         else:
             entry.halted = None
-        rest = copy_rest(entry.fd)
+        rest = copy_rest(entry.fd, raw)
         before, entry.copied = entry.copied, hash((raw, rest))
         return entry.good if entry.good and entry.copied == before else parse(raw, rest)
 

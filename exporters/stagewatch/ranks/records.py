@@ -14,8 +14,9 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 from stagewatch import record as layout
 from stagewatch.core.words import printable
@@ -43,16 +44,18 @@ _STEPS = Struct(f"<{3 * layout.STEPS}q")
 _TOTALS = Struct(f"<{layout.TOTAL_WORDS}q")
 
 
-def _lane_at(index: int) -> int:
-    return layout.LANES_AT // WORD + index * layout.LANE_WORDS
-
-
 _Part = tuple[int, int, int]
 """A unit of storage: byte offset, size, and the offset of its sequence number."""
 _HEADER: _Part = (0, layout.LANES_AT, layout.H_SEQUENCE * WORD)
+_LANE_SIZE = layout.LANE_WORDS * WORD
 _LANES: tuple[_Part, ...] = tuple(
-    (_lane_at(i) * WORD, layout.LANE_WORDS * WORD, _lane_at(i) * WORD) for i in range(layout.LANES)
+    (at, _LANE_SIZE, at) for at in range(layout.LANES_AT, RECORD_SIZE, _LANE_SIZE)
 )
+
+_SIZES = {*range(layout.LANES_AT, RECORD_SIZE + 1, _LANE_SIZE), WORK_AT, FILE_SIZE}
+
+_Entries = list[tuple[str, tuple[int, ...]]]
+"""Stages, each with its words in a lane."""
 
 Busy = tuple[tuple[int, bytes], ...]
 """The parts that a writer was in the middle of storing: offsets and sequence numbers."""
@@ -120,8 +123,7 @@ class Lane:
         return known[0] / 1e9 if known and self.step is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class StageTotals:
+class StageTotals(NamedTuple):
     """Buckets of a stage: its durations, and the gaps between its marks of progress."""
 
     durations: tuple[int, ...]
@@ -133,7 +135,7 @@ class StageTotals:
     recent_gap: float = 0.0
     """Seconds: the longest gap without first gaps; it fades over two days (`GAP_MEMORY`)."""
 
-    def __add__(self, other: StageTotals) -> StageTotals:
+    def __add__(self, other: StageTotals) -> StageTotals:  # type: ignore[override]
         return StageTotals(
             tuple(map(operator.add, self.durations, other.durations)),
             self.duration_seconds + other.duration_seconds,
@@ -198,9 +200,12 @@ class Failure:
     """Unix time, seconds."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RankRecord:
-    """One rank's record at one moment."""
+    """One rank's record at one moment, which nobody changes.
+
+    It is not frozen, as that takes most of the time of making one.
+    """
 
     job_id: str
     role: str
@@ -329,19 +334,29 @@ def version_of(fd: int) -> int | None:
 
 
 def copy_record(fd: int) -> tuple[bytes, Busy]:
-    """The bytes of a record, and which of its parts are torn.
+    """The bytes of a record up to its last used lane, and which of its parts are torn.
 
-    Raises `CorruptRecord` if it is no record, and `OSError` if it cannot be read.
+    Threads take unused lanes in order, so there is no used lane behind an unused one.  Raises
+    `CorruptRecord` if it is no record, and `OSError` if it cannot be read.
     """
-    raw = bytearray(os.pread(fd, RECORD_SIZE, 0))
+    raw = os.pread(fd, layout.LANES_AT + 2 * _LANE_SIZE, 0)  # most ranks use one lane
+    used: list[_Part] = []
+    for lane in _LANES:
+        start = lane[0]
+        if start >= len(raw):
+            raw += os.pread(fd, _LANE_SIZE, start)
+        if not any(_word_at(raw, start + layout.L_THREAD * WORD)):
+            break
+        used.append(lane)
+    raw = raw[: layout.LANES_AT + len(used) * _LANE_SIZE]
     if not _looks_like_record(raw):
         raise CorruptRecord("not a stage record, or cut short")
-    used = [lane for lane in _LANES if any(_word_at(raw, lane[0] + layout.L_THREAD * WORD))]
     busy = []
     for part in (_HEADER, *used):
-        if not _settled(fd, raw, part):
-            busy.append((part[0], bytes(_word_at(raw, part[2]))))
-    return bytes(raw), tuple(busy)
+        raw, settled = _settled(fd, raw, part)
+        if not settled:
+            busy.append((part[0], _word_at(raw, part[2])))
+    return raw, tuple(busy)
 
 
 def copy_ring(fd: int) -> bytes:
@@ -362,39 +377,40 @@ def copy_ring(fd: int) -> bytes:
     return bytes(ring)
 
 
-def copy_rest(fd: int) -> bytes:
-    """The bytes behind the events.  Raises `OSError`.
+def copy_rest(fd: int, raw: bytes) -> bytes:
+    """The bytes behind the events, for the lanes in `raw`.  Raises `OSError`.
 
     Each word counts by itself, so no copy is torn; torn beginnings of steps are recognised.
     """
-    return os.pread(fd, FILE_SIZE - WORK_AT, WORK_AT)
+    lanes = (len(raw) - layout.LANES_AT) // _LANE_SIZE
+    return os.pread(fd, layout.STEPS_AT - WORK_AT + lanes * _STEPS.size, WORK_AT)
 
 
-def _settled(fd: int, raw: bytearray, part: _Part) -> bool:
-    """Copy a part until the copy is not torn; returns whether that succeeded."""
+def _settled(fd: int, raw: bytes, part: _Part) -> tuple[bytes, bool]:
+    """The record with a part that is copied until it is not torn, and whether that succeeded."""
     start, size, at = part
     for _ in range(ATTEMPTS):
         before = _word_at(raw, at)
         if not before[0] & 1 and os.pread(fd, WORD, at) == before:
-            return True
+            return raw, True
         again = os.pread(fd, size, start)
         if len(again) != size:
             raise CorruptRecord("cut short")
-        raw[start : start + size] = again
-    return False
+        raw = raw[:start] + again + raw[start + size :]
+    return raw, False
 
 
-def _word_at(raw: bytearray, at: int) -> bytearray:
+def _word_at(raw: bytes, at: int) -> bytes:
     return raw[at : at + WORD]
 
 
-def _looks_like_record(raw: bytes | bytearray) -> bool:
-    """Whether these bytes are of a complete record: alone, with its events, or the whole file."""
-    return len(raw) in (RECORD_SIZE, WORK_AT, FILE_SIZE) and raw.startswith(layout.MAGIC)
+def _looks_like_record(raw: bytes) -> bool:
+    """Whether these bytes are of a record: up to a lane, with its events, or the whole file."""
+    return len(raw) in _SIZES and raw.startswith(layout.MAGIC)
 
 
 def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
-    """A record from its bytes; `rest`: the bytes behind the events, if `raw` is not the whole file.
+    """A record from its bytes; `rest`: those behind the events, if `raw` is not the whole file.
 
     Raises `CorruptRecord` with the reason.
     """
@@ -407,7 +423,9 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
     rank, pid = words[layout.H_RANK], words[layout.H_PID]
     if not (0 <= rank <= _MAX_NUMBER and 0 < pid < 2**31):
         raise CorruptRecord(f"rank {rank} or pid {pid} cannot be")
-    lanes = [at for at in map(_lane_at, range(layout.LANES)) if words[at + layout.L_THREAD]]
+    starts = [at // WORD for at, _, _ in _LANES if at < len(raw)]
+    lanes = [at for at in starts if words[at + layout.L_THREAD]]
+    entries = [_stage_entries(raw, at) for at in lanes]
     scalars = _scalars(raw, words)
     return RankRecord(
         job_id=_text(raw, *layout.S_JOB_ID),
@@ -427,8 +445,13 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         closed=words[layout.H_CLOSED] == 1,
         closed_at=max(0, words[layout.H_CLOSED_AT]) / 1e9,
         dropped=max(0, words[layout.H_DROPPED]),
-        lanes=tuple([_lane(raw, words, rest, at) for at in lanes]),
-        totals=_totals(raw, lanes),
+        lanes=tuple(
+            [
+                _lane(raw, words, rest, at, of_lane)
+                for at, of_lane in zip(lanes, entries, strict=True)
+            ]
+        ),
+        totals=_totals(entries),
         expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
         groups=_groups(raw, words),
         scalars={name: value for name, value in scalars if not name.startswith(layout.REPLICA)},
@@ -446,7 +469,12 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
 
 
 def _text(raw: bytes, at: int, size: int) -> str:
-    text = unpad(raw[at : at + size])
+    return _readable(raw[at : at + size])
+
+
+@lru_cache(maxsize=4096)
+def _readable(padded: bytes) -> str:
+    text = unpad(padded)
     return text if text.isprintable() else printable(text)
 
 
@@ -464,7 +492,14 @@ def _stage(code: int) -> str:
     return STAGES[code]
 
 
-def _lane(raw: bytes, words: memoryview, rest: bytes, base: int) -> Lane:
+def _stage_entries(raw: bytes, lane: int) -> _Entries:
+    """What a lane has about each stage that was ever its innermost one."""
+    start = (lane + layout.L_TOTALS) * WORD
+    entries = _TOTALS.iter_unpack(raw[start : start + len(STAGES) * _TOTALS.size])
+    return [(stage, entry) for stage, entry in zip(STAGES, entries, strict=True) if any(entry)]
+
+
+def _lane(raw: bytes, words: memoryview, rest: bytes, base: int, entries: _Entries) -> Lane:
     index = (base * WORD - layout.LANES_AT) // (layout.LANE_WORDS * WORD)
     batches = layout.BATCHES_AT - WORK_AT + index * WORD
     frames = []
@@ -487,7 +522,7 @@ def _lane(raw: bytes, words: memoryview, rest: bytes, base: int) -> Lane:
         progress=max(0, words[base + layout.L_PROGRESS]) / 1e9,
         marks=max(0, words[base + layout.L_MARKS]),
         step=_step(words[base + layout.L_STEP]),
-        times=_times(words, base),
+        times=_times(entries),
         batches=int.from_bytes(rest[batches : batches + WORD], "little", signed=True),
         device=words[base + layout.L_DEVICE],
         steps=_steps(rest, layout.STEPS_AT - WORK_AT + index * _STEPS.size),
@@ -497,34 +532,30 @@ def _lane(raw: bytes, words: memoryview, rest: bytes, base: int) -> Lane:
 def _steps(rest: bytes, at: int) -> tuple[tuple[int, int], ...]:
     words = _STEPS.unpack_from(rest, at)
     begun = zip(words[::3], words[1::3], words[2::3], strict=True)
-    return tuple(sorted((time, waited) for time, waited, again in begun if 0 < time == again))
+    return tuple(sorted([(time, waited) for time, waited, again in begun if 0 < time == again]))
 
 
-def _times(words: memoryview, base: int) -> dict[str, tuple[int, int]]:
+def _times(entries: _Entries) -> dict[str, tuple[int, int]]:
     times = {}
-    for code, stage in enumerate(STAGES):
-        at = base + layout.L_TOTALS + code * layout.TOTAL_WORDS
-        spent = words[at + layout.T_GAP_SUM] + words[at + layout.T_GAP_FIRST]
-        waited = words[at + layout.T_WAITED]
+    for stage, entry in entries:
+        spent = entry[layout.T_GAP_SUM] + entry[layout.T_GAP_FIRST]
+        waited = entry[layout.T_WAITED]
         if spent or waited:
             times[stage] = spent, waited
     return times
 
 
-def _totals(raw: bytes, lanes: list[int]) -> dict[str, StageTotals]:
+def _totals(lanes: list[_Entries]) -> dict[str, StageTotals]:
     """The totals, over all lanes, of every stage that was ever completed or had a mark."""
     totals: dict[str, StageTotals] = {}
-    for lane in lanes:
-        start = (lane + layout.L_TOTALS) * WORD
-        entries = _TOTALS.iter_unpack(raw[start : start + len(STAGES) * _TOTALS.size])
-        for stage, entry in zip(STAGES, entries, strict=True):
-            # `T_WAITED` is of this thread alone, and negative while it waits.
-            sums, buckets = entry[: layout.T_WAITED], entry[layout.T_DURATIONS :]
-            if any(sums) or any(buckets):
-                if min(sums) < 0 or min(buckets) < 0:
-                    raise CorruptRecord("a count is negative")
-                mine = _stage_totals(entry)
-                totals[stage] = totals[stage] + mine if stage in totals else mine
+    for stage, entry in itertools.chain.from_iterable(lanes):
+        # `T_WAITED` is of this thread alone, and negative while it waits.
+        sums, buckets = entry[: layout.T_WAITED], entry[layout.T_DURATIONS :]
+        if any(sums) or any(buckets):
+            if min(sums) < 0 or min(buckets) < 0:
+                raise CorruptRecord("a count is negative")
+            mine = _stage_totals(entry)
+            totals[stage] = totals[stage] + mine if stage in totals else mine
     return totals
 
 

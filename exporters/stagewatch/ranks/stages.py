@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import median
 
@@ -399,7 +399,7 @@ class Totals:
         """Let the recent gaps fade until now, as the gaps of a live record do."""
         left = max(0.0, 1 - (now - self.seen) * 1e9 / 2**GAP_MEMORY)
         for stage, totals in self.stages.items():
-            self.stages[stage] = replace(totals, recent_gap=totals.recent_gap * left)
+            self.stages[stage] = totals._replace(recent_gap=totals.recent_gap * left)
         self.seen = now
 
 
