@@ -14,7 +14,14 @@ from stagewatch.host.procfs import ProcessStat, Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, SHOWN_SECONDS, Rank
 from stagewatch.ranks.records import Life
-from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
+from stagewatch.ranks.wait_class import (
+    MIN_SAMPLES,
+    WINDOW_SAMPLES,
+    Sample,
+    Sampler,
+    WaitClass,
+    classify,
+)
 
 INFO = gauge(
     "rl_rank_info",
@@ -67,9 +74,10 @@ DEVICE = gauge(
 )
 PROGRESS_SECONDS = 3.0
 """A rank whose last mark is no older makes progress."""
-PROGRESSING_EVERY_SECONDS = 1.5
-"""How old the last look may be while all ranks make progress."""
-SHOWN_FOR_SECONDS = 3.0
+PROGRESSING_EVERY_SECONDS = 3.5
+"""How old the last look may be while all ranks make progress: a scrape every five seconds meets a
+new one."""
+SHOWN_FOR_SECONDS = 6.0
 """How long a look is shown if no other succeeds."""
 _Process = tuple[int, int | None]
 _Look = tuple[ProcessStat, Sample]
@@ -134,12 +142,14 @@ class RanksCollector(Collector):
         return out
 
     def _all_go_on(self, ranks: Sequence[Rank]) -> bool:
-        """Whether these are the ranks of the last look, and all make progress."""
+        """Whether these are the ranks of the last look, and all make progress, so that their
+        classes are known."""
         now = self._boot_clock()
         return [*map(_process, ranks)] == [*self._looks] and all(
             rank.life is Life.ALIVE
             and rank.record is not None
             and now - rank.record.progress < PROGRESS_SECONDS
+            and len(self._windows[_process(rank)]) >= MIN_SAMPLES
             for rank in ranks
         )
 
