@@ -71,7 +71,7 @@ DROPPED = counter(
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Snapshot:
     """The result of one collection as samples and text, with its time (monotonic seconds)."""
 

@@ -15,12 +15,14 @@ import platform
 import resource
 import time
 import weakref
+from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 
 import stagewatch
 from stagewatch.core.deflate import deflated, gzipped
 from stagewatch.core.exposition import Renderer, Samples, counter, gauge, render
-from stagewatch.core.runner import Runner
+from stagewatch.core.runner import Runner, Snapshot
 from stagewatch.web.message import Request, Response
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,8 +37,12 @@ PROCESS_CPU = counter("process_cpu_seconds_total", "CPU time of the agent, not o
 PROCESS_MEMORY = gauge("process_resident_memory_bytes", "Memory of the agent that is resident.")
 
 
+HEALTH_SECONDS = 0.5
+"""How old the agent's own health may be that a further scraper gets."""
+
+
 class MetricsPage:
-    """Answers a scrape."""
+    """Answers a scrape; makes one page for all who ask before a collector leaves a new text."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -47,20 +53,41 @@ class MetricsPage:
         self._build = render(build)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._statm)
+        self._made = _Made([], b"", float("-inf"))
 
     def __call__(self, _: Request) -> Response:
         """All metrics."""
         fresh = [job.fresh() for job in self._runner.jobs.values()]
+        snapshots = [snapshot for snapshot in fresh if snapshot is not None]
+        made = self._made
+        now = time.monotonic()
+        if made.snapshots != snapshots or now - made.at > HEALTH_SECONDS:
+            made = self._made = _Made(snapshots, self._own(), now)
+        return Response(HTTPStatus.OK, TEXT, made.body, in_gzip=lambda: made.in_gzip)
+
+    def _own(self) -> bytes:
+        """The agent's health, and what it runs on."""
         health = self._runner.health()
         health.add(PROCESS_CPU, time.process_time())
         resident = os.pread(self._statm, 256, 0).split()[1]
         health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize())
-        own = self._build + self._health.render(health)
-        snapshots = [snapshot for snapshot in fresh if snapshot is not None]
-        body = b"".join([own, *[snapshot.text for snapshot in snapshots]])
+        return self._build + self._health.render(health)
 
-        def in_gzip() -> bytes:
-            parts = [snapshot.deflated() for snapshot in snapshots]
-            return gzipped([deflated(own), *parts], body)
 
-        return Response(HTTPStatus.OK, TEXT, body, in_gzip=in_gzip)
+@dataclass(eq=False)
+class _Made:
+    """A page, and what it is made of."""
+
+    snapshots: list[Snapshot]
+    own: bytes
+    at: float
+    """When it was made, on the monotonic clock."""
+
+    @cached_property
+    def body(self) -> bytes:
+        return b"".join([self.own, *[snapshot.text for snapshot in self.snapshots]])
+
+    @cached_property
+    def in_gzip(self) -> bytes:
+        parts = [snapshot.deflated() for snapshot in self.snapshots]
+        return gzipped([deflated(self.own), *parts], self.body)
