@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
-from stagewatch.core.runner import Runner
+from stagewatch.core.exposition import Samples
+from stagewatch.core.runner import Job, Runner
+from stagewatch.web import metrics
 from stagewatch.web.message import Request
 from stagewatch.web.metrics import MetricsPage
 from tests.web.http_helpers import Serve
-from tests.web.status_scenes import Hangs, ranks
+from tests.web.status_scenes import Always, Hangs, ranks
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/"])
@@ -41,6 +43,27 @@ def test_a_scrape_opens_and_lists_nothing() -> None:
     assert calls == []
     assert b"process_resident_memory_bytes " in text
     assert b"process_cpu_seconds_total " in text
+
+
+def test_scrapers_share_a_page_until_a_collector_leaves_a_new_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Job("always", Always(Samples), 60)
+    page = MetricsPage(Runner([job]))
+
+    def body() -> bytes:
+        return page(Request("GET", "/metrics", {})).body
+
+    job.run_once()
+    monkeypatch.setattr(metrics, "HEALTH_SECONDS", 60)
+    first = body()
+    assert body() is first
+    job.run_once()
+    second = body()
+    assert second is not first
+    assert second == first, "the agent's own health is as old"
+    monkeypatch.setattr(metrics, "HEALTH_SECONDS", 0)
+    assert body() != first
 
 
 def test_a_stuck_collector_is_absent_and_named_while_the_others_are_served(serve: Serve) -> None:

@@ -20,7 +20,7 @@ from functools import cached_property
 from http import HTTPStatus
 
 import stagewatch
-from stagewatch.core.deflate import deflated, gzipped
+from stagewatch.core.deflate import gzipped
 from stagewatch.core.exposition import Renderer, Samples, counter, gauge, render
 from stagewatch.core.runner import Runner, Snapshot
 from stagewatch.web.message import Request, Response
@@ -35,7 +35,6 @@ BUILD_INFO = gauge(
 PROCESS_STARTED = gauge("process_start_time_seconds", "When the agent began, as Unix time.")
 PROCESS_CPU = counter("process_cpu_seconds_total", "CPU time of the agent, not of its children.")
 PROCESS_MEMORY = gauge("process_resident_memory_bytes", "Memory of the agent that is resident.")
-
 
 HEALTH_SECONDS = 0.5
 """How old the agent's own health may be that a further scraper gets."""
@@ -53,41 +52,37 @@ class MetricsPage:
         self._build = render(build)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._statm)
-        self._made = _Made([], b"", float("-inf"))
+        self._own = Snapshot(build, b"", float("-inf"))
+        """The agent's health, and what it runs on."""
+        self._made = _Made([])
 
     def __call__(self, _: Request) -> Response:
         """All metrics."""
         fresh = [job.fresh() for job in self._runner.jobs.values()]
-        snapshots = [snapshot for snapshot in fresh if snapshot is not None]
-        made = self._made
         now = time.monotonic()
-        if made.snapshots != snapshots or now - made.at > HEALTH_SECONDS:
-            made = self._made = _Made(snapshots, self._own(), now)
+        if now - self._own.taken > HEALTH_SECONDS:
+            health = self._runner.health()
+            health.add(PROCESS_CPU, time.process_time())
+            resident = os.pread(self._statm, 256, 0).split()[1]
+            health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize())
+            self._own = Snapshot(health, self._build + self._health.render(health), now)
+        parts = [self._own, *[snapshot for snapshot in fresh if snapshot is not None]]
+        made = self._made
+        if made.parts != parts:
+            made = self._made = _Made(parts)
         return Response(HTTPStatus.OK, TEXT, made.body, in_gzip=lambda: made.in_gzip)
-
-    def _own(self) -> bytes:
-        """The agent's health, and what it runs on."""
-        health = self._runner.health()
-        health.add(PROCESS_CPU, time.process_time())
-        resident = os.pread(self._statm, 256, 0).split()[1]
-        health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize())
-        return self._build + self._health.render(health)
 
 
 @dataclass(eq=False)
 class _Made:
     """A page, and what it is made of."""
 
-    snapshots: list[Snapshot]
-    own: bytes
-    at: float
-    """When it was made, on the monotonic clock."""
+    parts: list[Snapshot]
 
     @cached_property
     def body(self) -> bytes:
-        return b"".join([self.own, *[snapshot.text for snapshot in self.snapshots]])
+        return b"".join([part.text for part in self.parts])
 
     @cached_property
     def in_gzip(self) -> bytes:
-        parts = [snapshot.deflated() for snapshot in self.snapshots]
-        return gzipped([deflated(self.own), *parts], self.body)
+        return gzipped([part.deflated() for part in self.parts], self.body)
