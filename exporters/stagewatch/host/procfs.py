@@ -36,9 +36,11 @@ PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 _EXIT_CODE = 49
 """The index of the exit code in `/proc/<pid>/stat` behind the command; see proc_pid_stat(5)."""
-_NUMBERS = operator.itemgetter(1, 3, 7, 9, 11, 12, 17, 19, 21)
-"""Behind the command in `/proc/<pid>/stat`: ppid, session, minflt, majflt, utime, stime,
+_NUMBERS = operator.itemgetter(1, 3, 6, 7, 9, 11, 12, 17, 19, 21)
+"""Behind the command in `/proc/<pid>/stat`: ppid, session, flags, minflt, majflt, utime, stime,
 num_threads, starttime and rss."""
+_KERNEL_THREAD = 0x200000
+"""The flag PF_KTHREAD (include/linux/sched.h)."""
 MAX_TASKS = 512
 """The most threads of a process that are searched."""
 
@@ -59,6 +61,8 @@ class ProcessStat(NamedTuple):
     """Minor and major page faults."""
     major_page_faults: int = 0
     """Page faults that waited for a disk: for swapped-out pages, or pages of a file."""
+    kernel_thread: bool = False
+    """Whether it is a thread of the kernel, which has no children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +265,7 @@ def _stat(raw: bytes | None) -> ProcessStat | None:
     fields = tail.split()
     try:
         numbers = [*map(int, _NUMBERS(fields))]
-        parent, session, minor, major, user, system, threads, start, resident = numbers
+        parent, session, flags, minor, major, user, system, threads, start, resident = numbers
         if min(numbers) < -(2**63) or max(numbers) >= 2**64:
             return None
         return ProcessStat(
@@ -276,6 +280,7 @@ def _stat(raw: bytes | None) -> ProcessStat | None:
             resident_bytes=resident * PAGE_SIZE,
             page_faults=minor + major,
             major_page_faults=major,
+            kernel_thread=bool(flags & _KERNEL_THREAD),
         )
     except (IndexError, ValueError):
         return None

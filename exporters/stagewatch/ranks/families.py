@@ -18,6 +18,8 @@ from stagewatch.ranks.records import Life
 
 MAX_SHARE = 0.005
 """Share of a core that looks may cost; they are rarer if there are many processes."""
+AFRESH_SECONDS = 60.0
+"""How long a thread of the kernel is not read again; it belongs to no rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class ProcessFamilies:
         self._lock = threading.Lock()
         self._looked: float | None = None
         self._wait = fresh_for
+        self._afresh_at = float("-inf")
         self._last: dict[int, tuple[int, RankKey]] = {}
         """Start time and rank of every member at the last look."""
         self._families = Families({}, {}, {})
@@ -76,7 +79,7 @@ class ProcessFamilies:
         }
 
     def _read(self) -> Families:
-        processes = self._proc.stats(self._proc.pids())
+        processes = self._processes()
         children: dict[int, list[int]] = defaultdict(list)
         for pid, stat in processes.items():
             children[stat.parent].append(pid)
@@ -105,6 +108,14 @@ class ProcessFamilies:
                 adopt([pid], key)
         self._last = {pid: (processes[pid].start_ticks, key) for pid, key in rank_of.items()}
         return Families(processes, {key: tuple(pids) for key, pids in members.items()}, rank_of)
+
+    def _processes(self) -> dict[int, ProcessStat]:
+        pids = self._proc.pids()
+        before = self._families.processes
+        if self._clock() - self._afresh_at >= AFRESH_SECONDS:
+            self._afresh_at, before = self._clock(), {}
+        kernel = {pid: before[pid] for pid in pids if pid in before and before[pid].kernel_thread}
+        return kernel | self._proc.stats(pid for pid in pids if pid not in kernel)
 
 
 class RankCounter:

@@ -163,6 +163,6 @@ def collector(options: CanaryOptions, helper: Helper, proc: Path) -> CanaryColle
 SPEC = Declaration(
     name="canary",
     help="free space and a small timed write on configured mounts",
-    interval=2.0,
+    interval=5.0,
     options=CanaryOptions,
 )

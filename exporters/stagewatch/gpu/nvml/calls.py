@@ -84,10 +84,13 @@ def utilization(nvml: Any, gpu: Any) -> Readings:
     yield Reading.UTILIZATION.key(), rates.gpu / PERCENT
 
 
-def memory(nvml: Any, gpu: Any) -> Readings:
+def memory_used(nvml: Any, gpu: Any) -> Readings:
+    yield Reading.MEMORY_USED.key(), nvml.nvmlDeviceGetMemoryInfo(gpu, nvml.nvmlMemory_v2).used
+
+
+def memory_size(nvml: Any, gpu: Any) -> Readings:
     info = nvml.nvmlDeviceGetMemoryInfo(gpu, nvml.nvmlMemory_v2)
     yield Reading.MEMORY_RESERVED.key(), info.reserved
-    yield Reading.MEMORY_USED.key(), info.used
     yield Reading.MEMORY_TOTAL.key(), info.total
 
 
@@ -188,11 +191,12 @@ TIERS: dict[str, tuple[Call, ...]] = {
         number(Reading.TEMPERATURE, "nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
         number(Reading.POWER, "nvmlDeviceGetPowerUsage", over=MILLI),
         utilization,
-        memory,
+        memory_used,
         clock("sm"),
     ),
     "medium": (
         temperature_margin,
+        memory_size,
         clock("memory"),
         number(Reading.POWER_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", over=MILLI),
         performance_state,
@@ -224,5 +228,9 @@ TIERS: dict[str, tuple[Call, ...]] = {
     ),
 }
 
-MIG_TIERS: dict[str, tuple[Call, ...]] = {"fast": (memory,), "medium": (processes,), "slow": ()}
+MIG_TIERS: dict[str, tuple[Call, ...]] = {
+    "fast": (memory_used,),
+    "medium": (memory_size, processes),
+    "slow": (),
+}
 """The calls for a MIG instance, which has no sensors."""
