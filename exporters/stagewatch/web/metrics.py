@@ -36,7 +36,7 @@ PROCESS_STARTED = gauge("process_start_time_seconds", "When the agent began, as 
 PROCESS_CPU = counter("process_cpu_seconds_total", "CPU time of the agent, not of its children.")
 PROCESS_MEMORY = gauge("process_resident_memory_bytes", "Memory of the agent that is resident.")
 
-HEALTH_SECONDS = 0.5
+HEALTH_SECONDS = 0.1
 """How old the agent's own health may be that a further scraper gets."""
 
 
