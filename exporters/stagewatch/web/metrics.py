@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import threading
 import time
 import weakref
 from dataclasses import dataclass
@@ -55,9 +56,15 @@ class MetricsPage:
         self._own = Snapshot(build, b"", float("-inf"))
         """The agent's health, and what it runs on."""
         self._made = _Made([])
+        self._lock = threading.Lock()
 
     def __call__(self, _: Request) -> Response:
         """All metrics."""
+        with self._lock:  # of several at the same moment, one makes the page
+            made = self._made = self._current()
+        return Response(HTTPStatus.OK, TEXT, made.body, in_gzip=lambda: made.in_gzip)
+
+    def _current(self) -> _Made:
         fresh = [job.fresh() for job in self._runner.jobs.values()]
         now = time.monotonic()
         if now - self._own.taken > HEALTH_SECONDS:
@@ -67,10 +74,7 @@ class MetricsPage:
             health.add(PROCESS_MEMORY, int(resident) * resource.getpagesize())
             self._own = Snapshot(health, self._build + self._health.render(health), now)
         parts = [self._own, *[snapshot for snapshot in fresh if snapshot is not None]]
-        made = self._made
-        if made.parts != parts:
-            made = self._made = _Made(parts)
-        return Response(HTTPStatus.OK, TEXT, made.body, in_gzip=lambda: made.in_gzip)
+        return self._made if self._made.parts == parts else _Made(parts)
 
 
 @dataclass(eq=False)
