@@ -95,7 +95,7 @@ def test_a_pause_that_one_rank_has_had_widens_the_budget_of_its_role(
     """As in the rules: a save of one rank would else make its peers overdue in theirs."""
     record = parse(raw)  # in the stage `other`
     calm = StageTotals((0,) * BUCKETS, 0.0, (9, *(0,) * (BUCKETS - 1)), 0.0)
-    paused = replace(calm, longest_gap=40.0, recent_gap=40.0)
+    paused = calm._replace(longest_gap=40.0, recent_gap=40.0)
     ranks = [
         rank_of(replace(record, role=role, rank=rank, totals={"other": totals}))
         for role, rank, totals in (

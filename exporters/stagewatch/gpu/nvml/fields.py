@@ -132,7 +132,7 @@ def fields_by_tier(driver: str) -> dict[str, tuple[Field, ...]]:
     """The fields to ask a driver of this version for, by tier."""
     throttling = _THROTTLING + throttling_of(driver)
     return {
-        "fast": (),  # one call for a few numbers costs more than all other calls of this tier
+        "fast": (),  # a call for two of them takes pynvml as long as four of the other calls
         "medium": (_MEMORY_TEMPERATURE, _ENERGY, *throttling, *_MEMORY_REPAIR, *_NVLINK, *_PCIE),
         "slow": _SLOW,
     }
