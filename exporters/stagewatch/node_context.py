@@ -29,8 +29,8 @@ from stagewatch.ranks.waits.look import READER
 from stagewatch.ranks.work import Stillness
 from stagewatch.record import DEFAULT_DIRECTORY
 
-COPY_SECONDS = 1.5
-"""How long a copy of a live rank's record serves: `stages` copies it every two seconds, and those
+COPY_SECONDS = 2.2
+"""How long a copy of a live rank's record serves: `stages` copies it every 2.5 seconds, and those
 that look once a second ask whether the rank lives."""
 
 

@@ -89,6 +89,6 @@ def _flow(out: Samples, flow: Flow, *labels: str) -> None:
 SPEC = Declaration(
     name="net",
     help="TCP of every rank by port: bytes, retransmissions, round trips, queues, states",
-    interval=2.0,
+    interval=2.5,
     options=NoOptions,
 )
