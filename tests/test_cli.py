@@ -137,7 +137,7 @@ def test_an_empty_record_directory_is_no_reason_to_die(stagewatch: Run, tmp_path
 def test_help_names_defaults_and_variables(stagewatch: Run) -> None:
     text = " ".join(stagewatch("node", "--help").out.split())
     assert "[default: 127.0.0.1:9947; STAGEWATCH_LISTEN]" in text
-    assert "[default: 2s; STAGEWATCH_COLLECTOR_STAGES_INTERVAL]" in text
+    assert "[default: 2.5s; STAGEWATCH_COLLECTOR_STAGES_INTERVAL]" in text
 
 
 @pytest.fixture(params=[True, False], ids=["buffered", "unbuffered"])
