@@ -86,7 +86,7 @@ def test_a_class_outlasts_one_look_that_a_busy_machine_misses(
     seen = [now() for _ in range(MIN_SAMPLES)][-1]
     tasks = tmp_path / "proc" / "4242" / "task"
     tasks.rename(away := tmp_path / "away")
-    assert [now() for _ in range(7)] == [*[seen] * 6, "unknown"]
+    assert [now(), now(), now(), now()] == [seen, seen, seen, "unknown"]
     away.rename(tasks)
     assert now() == seen != "unknown"
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.families import ProcessFamilies, RankCounter
+from stagewatch.host.procfs import ProcessStat, Procfs
+from stagewatch.ranks.families import AFRESH_SECONDS, ProcessFamilies, RankCounter
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
 from tests.ranks.fakes import FakeRanks, families, program
@@ -55,6 +57,28 @@ def test_descendants_belong_to_their_rank_while_they_live() -> None:
         assert os.getpid() not in found.rank_of
         one.ask("end")
         assert look().members["7", "train", "0"] == (one.pid,)
+
+
+def test_threads_of_the_kernel_are_read_once_a_minute() -> None:
+    asked: list[set[int]] = []
+
+    class Asked(Procfs):
+        def stats(self, pids: Iterable[int]) -> dict[int, ProcessStat]:
+            asked.append(wanted := set(pids))
+            return super().stats(wanted)
+
+    clock = Clock()
+    look = ProcessFamilies(FakeRanks(), Asked(), fresh_for=0.0, clock=clock).look
+    threads = {pid for pid, stat in look().processes.items() if stat.kernel_thread}
+    if not threads:
+        pytest.skip("no thread of the kernel is visible here")
+    clock.now += AFRESH_SECONDS - 1
+    assert threads & look().processes.keys()
+    assert os.getpid() in asked[-1]
+    assert not threads & asked[-1]
+    clock.now += 1
+    look()
+    assert threads & asked[-1]
 
 
 def test_looks_that_had_to_wait_for_a_core_are_not_made_rarer() -> None:

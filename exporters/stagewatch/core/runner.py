@@ -125,9 +125,9 @@ class Job:
         self._call: tuple[float | None, int] = (None, 0)
         """When the call in flight began, and the ticks missed before it."""
         self._after = 0.0
-        self._ends = False
-        self._end = threading.Lock()  # a timed wait for an event takes longer
-        self._end.acquire()
+        self._stopped = False
+        self._wake = threading.Lock()  # a timed wait for an event takes longer
+        self._wake.acquire()
         self._thread = threading.Thread(target=self._run, name=f"collect-{name}", daemon=True)
 
     def start(self, after: float = 0.0) -> None:
@@ -137,9 +137,9 @@ class Job:
 
     def stop(self) -> None:
         """Ask the thread to end after the current call; does not wait."""
-        self._ends = True
+        self._stopped = True
         with contextlib.suppress(RuntimeError):  # it was stopped before
-            self._end.release()
+            self._wake.release()
 
     def join(self, timeout: float) -> None:
         """Wait for the thread at most `timeout` seconds; a stuck one is left behind."""
@@ -226,16 +226,16 @@ class Job:
         # A collector is closed while it collects, so that a stuck one ends: no news then.
         if shortage:
             SHORTAGES.met(f"collector {self.name} failed: {message}")
-        elif self.error != message and not self._ends:
+        elif self.error != message and not self._stopped:
             log.warning("collector %s failed: %s", self.name, message, exc_info=unexpected)
             self._said = True
         self.error = message
         self.no_data = False
 
     def _run(self) -> None:
-        self._end.acquire(timeout=self._after)
+        self._wake.acquire(timeout=self._after)
         due = self._clock()
-        while not self._ends:
+        while not self._stopped:
             before = self.cpu_seconds
             with contextlib.suppress(MemoryError):  # met again while it was told
                 self.run_once()
@@ -244,7 +244,7 @@ class Job:
             now = self._clock()
             if due <= now:  # missed ticks are skipped, the grid is kept
                 due += self.interval * (int((now - due) / self.interval) + 1)
-            self._end.acquire(timeout=max(0.0, due - now))
+            self._wake.acquire(timeout=max(0.0, due - now))
 
 
 class Runner:

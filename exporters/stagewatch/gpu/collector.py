@@ -43,8 +43,8 @@ TIER_DURATION = gauge(
 )
 
 INTERVALS = {"fast": 1.0, "medium": 10.0, "slow": 60.0}
-"""Seconds between two readings: fast for values that change all the time; medium for links, errors
-and processes; slow for identity, limits and modes."""
+"""Seconds between two readings: fast for what says whether a GPU works; medium for other values,
+links, errors and processes; slow for identity, limits and modes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from stagewatch.host.patience import Patience
+from stagewatch.host.patience import Patience, user_of
 
 ANSWER_SECONDS = 3.0
 """When an answer goes out at the latest; processes not read by then are left out."""
@@ -135,9 +135,7 @@ class Reader:
     def _user_of(self, name: str) -> int | None:
         """The effective user of the process whose file this is."""
         pid = name.removeprefix(f"{self._root}/").partition("/")[0]
-        with contextlib.suppress(OSError):
-            return os.stat(f"{self._root}/{pid}").st_uid  # noqa: PTH116 - as in `procfs`
-        return None
+        return user_of(f"{self._root}/{pid}")
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 from stagewatch.core.errors import SourceError
 from stagewatch.core.shortage import is_shortage
 from stagewatch.host.guarded import Files
-from stagewatch.host.patience import MOMENT_SECONDS, Patience
+from stagewatch.host.patience import MOMENT_SECONDS, Patience, user_of
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ class Procfs:
 
     def uid(self, pid: int) -> int | None:
         """The effective user id; `None` if the process is gone or hidden."""
-        return _user_of(f"{self._root}/{pid}")
+        return user_of(f"{self._root}/{pid}")
 
     def network_namespace(self, pid: int) -> int | None:
         """The inode of a process's network namespace; `None` if it is gone or hidden."""
@@ -314,26 +314,17 @@ def _words(status: bytes, name: bytes) -> list[bytes]:
     return status.partition(b"\n%b:" % name)[2].partition(b"\n")[0].split()
 
 
-def _user_of(process: str) -> int | None:
-    """The owner of the directory, unlike that of its files, is also the user of a process that is
-    not dumpable; see task_dump_owner() in fs/proc/base.c."""
-    try:
-        return os.stat(process).st_uid  # noqa: PTH116 - a fifth of the time of `Path.stat`
-    except OSError:
-        return None
-
-
 def _tell(process: str) -> None:
     log.warning("%s does not answer: is it stuck in exec, on a silent mount?", process)
 
 
-_patience = Patience(_user_of, _tell)
+_patience = Patience(user_of, _tell)
 
 
 def _begin_anew() -> None:
     """In a forked child, which has none of its parent's threads."""
     global _patience  # noqa: PLW0603 - shared by all of a process
-    _patience = Patience(_user_of, _tell)
+    _patience = Patience(user_of, _tell)
 
 
 os.register_at_fork(after_in_child=_begin_anew)

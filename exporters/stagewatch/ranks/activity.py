@@ -77,8 +77,8 @@ PROGRESS_SECONDS = 3.0
 PROGRESSING_EVERY_SECONDS = 3.5
 """How old the last look may be while all ranks make progress: a scrape every five seconds meets a
 new one."""
-SHOWN_FOR_SECONDS = 6.0
-"""How long a look is shown if no other succeeds."""
+SHOWN_FOR_SECONDS = 3.0
+"""How long the last look is shown from the first one that fails."""
 _Process = tuple[int, int | None]
 _Look = tuple[ProcessStat, Sample]
 """A process, and the thread of it that trains."""
@@ -112,6 +112,8 @@ class RanksCollector(Collector):
         self._windows: dict[_Process, deque[Sample]] = {}
         self._looks: dict[_Process, _Look] = {}
         """The last look at each rank."""
+        self._missed: dict[_Process, float] = {}
+        """When the looks at a rank began to fail."""
         self._looked_at = float("-inf")
         self._shown = Samples()
 
@@ -125,6 +127,7 @@ class RanksCollector(Collector):
         self._looked_at = now
         windows, self._windows = self._windows, {}
         known, self._looks = self._looks, {}
+        missed, self._missed = self._missed, {}
         self._shown = out = Samples()
         looks = self._proc.each([(rank.pid, partial(self._look, rank)) for rank in ranks])
         samples = self._sampler.complete(
@@ -136,16 +139,18 @@ class RanksCollector(Collector):
             if look and sample:
                 self._looks[key] = look[0], sample
                 window.append(sample)
-            elif (last := known.get(key)) and now - last[1].time <= SHOWN_FOR_SECONDS:
-                self._looks[key] = last  # a busy machine may be late with a look
+            elif key in known and now - missed.get(key, now) < SHOWN_FOR_SECONDS:
+                self._looks[key] = known[key]  # a busy machine may be late with a look
+                self._missed[key] = missed.get(key, now)
             self._one(out, rank, self._looks.get(key), window)
         return out
 
     def _all_go_on(self, ranks: Sequence[Rank]) -> bool:
-        """Whether these are the ranks of the last look, and all make progress, so that their
-        classes are known."""
+        """Whether these are the ranks of the last look, which met all, and all make progress, so
+        that their classes are known."""
         now = self._boot_clock()
-        return [*map(_process, ranks)] == [*self._looks] and all(
+        met = [*map(_process, ranks)] == [*self._looks] and not self._missed
+        return met and all(
             rank.life is Life.ALIVE
             and rank.record is not None
             and now - rank.record.progress < PROGRESS_SECONDS

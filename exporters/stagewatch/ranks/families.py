@@ -19,7 +19,8 @@ from stagewatch.ranks.records import Life
 MAX_SHARE = 0.005
 """Share of a core that looks may cost; they are rarer if there are many processes."""
 AFRESH_SECONDS = 60.0
-"""How long a thread of the kernel is not read again; it belongs to no rank."""
+"""How long a thread of the kernel, which belongs to no rank, is not read again: until then its
+number is hardly given to a process."""
 
 
 @dataclass(frozen=True, slots=True)

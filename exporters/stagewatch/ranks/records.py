@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -424,8 +424,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
     if not (0 <= rank <= _MAX_NUMBER and 0 < pid < 2**31):
         raise CorruptRecord(f"rank {rank} or pid {pid} cannot be")
     starts = [at // WORD for at, _, _ in _LANES if at < len(raw)]
-    lanes = [at for at in starts if words[at + layout.L_THREAD]]
-    entries = [_stage_entries(raw, at) for at in lanes]
+    lanes = {at: _stage_entries(raw, at) for at in starts if words[at + layout.L_THREAD]}
     scalars = _scalars(raw, words)
     return RankRecord(
         job_id=_text(raw, *layout.S_JOB_ID),
@@ -445,13 +444,8 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         closed=words[layout.H_CLOSED] == 1,
         closed_at=max(0, words[layout.H_CLOSED_AT]) / 1e9,
         dropped=max(0, words[layout.H_DROPPED]),
-        lanes=tuple(
-            [
-                _lane(raw, words, rest, at, of_lane)
-                for at, of_lane in zip(lanes, entries, strict=True)
-            ]
-        ),
-        totals=_totals(entries),
+        lanes=tuple([_lane(raw, words, rest, at, entries) for at, entries in lanes.items()]),
+        totals=_totals(lanes.values()),
         expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
         groups=_groups(raw, words),
         scalars={name: value for name, value in scalars if not name.startswith(layout.REPLICA)},
@@ -500,7 +494,7 @@ def _stage_entries(raw: bytes, lane: int) -> _Entries:
 
 
 def _lane(raw: bytes, words: memoryview, rest: bytes, base: int, entries: _Entries) -> Lane:
-    index = (base * WORD - layout.LANES_AT) // (layout.LANE_WORDS * WORD)
+    index = (base * WORD - layout.LANES_AT) // _LANE_SIZE
     batches = layout.BATCHES_AT - WORK_AT + index * WORD
     frames = []
     for slot in range(layout.FRAMES):
@@ -545,7 +539,7 @@ def _times(entries: _Entries) -> dict[str, tuple[int, int]]:
     return times
 
 
-def _totals(lanes: list[_Entries]) -> dict[str, StageTotals]:
+def _totals(lanes: Iterable[_Entries]) -> dict[str, StageTotals]:
     """The totals, over all lanes, of every stage that was ever completed or had a mark."""
     totals: dict[str, StageTotals] = {}
     for stage, entry in itertools.chain.from_iterable(lanes):
