@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import stagewatch.core.runner as runner_module
 from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import Samples
 from stagewatch.core.runner import MAX_SHARE, SKIPPED, STUCK, SUCCESS, Job, Runner
@@ -53,6 +54,24 @@ def test_a_collector_that_computes_for_long_is_called_at_every_other_interval(
     # The first may begin late; no later one begins before it is due.
     assert begun[1] >= begun[0] + 1.5 * interval
     assert begun[2] >= begun[0] + 3.5 * interval
+
+
+def test_collectors_take_turns(run: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "TURN_SECONDS", 60.0)
+    inside: list[object] = []
+    most: list[int] = []
+
+    class Overlaps(Collector):
+        def collect(self) -> Samples:
+            inside.append(self)
+            time.sleep(0.003)
+            most.append(len(inside))
+            inside.remove(self)
+            return Samples()
+
+    run(0.001, one=Overlaps(), other=Overlaps(), third=Overlaps())
+    wait_for(lambda: len(most) >= 50, "fifty calls")
+    assert max(most) == 1
 
 
 def test_a_stuck_collector_harms_no_other(run: Callable[..., Runner]) -> None:

@@ -9,7 +9,7 @@ Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 MAX_LABEL_LENGTH = 200
 """Longest label value in characters; longer ones are cut, since users control some of them."""
+
+_LARGEST = sys.float_info.max
 
 MAX_SERIES = 20_000
 """Most label sets one metric may have in one collection; the rest is dropped and counted."""
@@ -78,10 +80,7 @@ class Samples:
 
     def add(self, metric: Metric, value: float | None, *labels: object) -> None:
         """Record one value.  `None`, NaN and infinities are left out: absent, never a sentinel."""
-        try:
-            if value is None or not math.isfinite(value):
-                return
-        except OverflowError:  # an integer beyond the largest float
+        if value is None or not -_LARGEST <= value <= _LARGEST:
             return
         self._put(metric, +value, labels)  # True is 1
 

@@ -1,6 +1,7 @@
 """Runs collectors in the background, each at its own interval, and keeps their last texts.
 
-Every collector has its own thread: a call that never returns blocks only that thread.
+Every collector has its own thread: a call that never returns blocks only that thread.  Others take
+turns.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ MAX_SHARE = 0.2
 """Share of a core beyond which a collector is called at every other interval alone: what users
 write, and its length, must not keep a scrape waiting for the interpreter."""
 APART_SECONDS = 0.002
-"""Time between the starts of two collectors: a core that the one before has just woken runs the next
-at less CPU (a tenth less than 15 ms apart), and a scrape competes with few of them at a time.  All
-start within a look at the ranks that they share (`RankDirectory`)."""
+"""Time between the starts of two collectors: one takes a tenth less CPU on a core that another has
+just woken.  All start within a look at the ranks that they share (`RankDirectory`)."""
+TURN_SECONDS = 0.02
+"""How long a collector waits for another one to end: as only one thread runs Python, two at a time
+would hold each other up."""
 
 _LABEL = ("collector",)
 SUCCESS = gauge(
@@ -126,14 +129,19 @@ class Job:
         self._call: tuple[float | None, int] = (None, 0)
         """When the call in flight began, and the ticks missed before it."""
         self._after = 0.0
+        self._turn = threading.Lock()
         self._stopped = False
         self._wake = threading.Lock()  # a timed wait for an event takes longer
         self._wake.acquire()
         self._thread = threading.Thread(target=self._run, name=f"collect-{name}", daemon=True)
 
-    def start(self, after: float = 0.0) -> None:
-        """Start collecting, after so many seconds and then at every interval."""
+    def start(self, after: float = 0.0, turn: threading.Lock | None = None) -> None:
+        """Start collecting, after so many seconds and then at every interval.
+
+        Of the jobs that share the lock `turn`, one collects at a time.
+        """
         self._after = after
+        self._turn = turn or self._turn
         self._thread.start()
 
     def stop(self) -> None:
@@ -238,8 +246,11 @@ class Job:
         due = self._clock()
         while not self._stopped:
             before = self.cpu_seconds
+            turn = self._turn.acquire(timeout=TURN_SECONDS)
             with contextlib.suppress(MemoryError):  # met again while it was told
                 self.run_once()
+            if turn:
+                self._turn.release()
             costly = self.cpu_seconds - before > MAX_SHARE * self.interval
             due += 2 * self.interval if costly else self.interval
             now = self._clock()
@@ -256,8 +267,9 @@ class Runner:
 
     def start(self) -> None:
         """Start every collector."""
+        turn = threading.Lock()
         for number, job in enumerate(self.jobs.values()):
-            job.start(number * APART_SECONDS)
+            job.start(number * APART_SECONDS, turn)
 
     def close(self, timeout: float = 2.0) -> None:
         """Stop every collector within `timeout` seconds in total; stuck ones are left behind."""

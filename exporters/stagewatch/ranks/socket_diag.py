@@ -168,7 +168,7 @@ def answers(diag: socket.socket, request: bytes) -> Iterator[tuple[bytes, int, i
 
 def _answers(diag: socket.socket) -> Iterator[tuple[bytes, int, int]]:
     while True:
-        data = diag.recv(1 << 18)
+        data = diag.recv(1 << 16)  # netlink fills at most 32 KiB at a time
         at = 0
         while at + _HEADER.size <= len(data):
             length, kind, _, _, _ = _HEADER.unpack_from(data, at)

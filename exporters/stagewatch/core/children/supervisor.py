@@ -280,7 +280,7 @@ class _Child:
             if not ready or any(pipe == wake for pipe, _ in ready):
                 return None
             with contextlib.suppress(BlockingIOError):
-                data = os.read(self._output, 1 << 18)
+                data = os.read(self._output, 1 << 16)
                 if not data:
                     raise self._ended()
                 self._buffer += data
