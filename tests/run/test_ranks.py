@@ -257,8 +257,12 @@ def test_marks_while_ranks_are_being_ended_do_not_hide_that_they_hung(watched: W
     wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
     all_mark(watched)
     assert watched.story().startswith("hung for ")
-    watched.processes[0].send_signal(signal.SIGUSR2)
-    wait_for(watched.ends("no rank has recorded why"), "a step, after which it has not hung")
+
+    def steps() -> bool:  # again and again: half a second later it has hung anew
+        watched.processes[0].send_signal(signal.SIGUSR2)
+        return watched.ends("no rank has recorded why")()
+
+    wait_for(steps, "a step, after which it has not hung", pause=0.05)
 
 
 def test_a_rank_that_ends_during_a_look_does_not_hide_where_it_hung(
