@@ -266,9 +266,9 @@ class Runner:
         self.jobs = {job.name: job for job in jobs}
 
     def start(self) -> None:
-        """Start every collector."""
+        """Start every collector, those of one interval one after another."""
         turn = threading.Lock()
-        for number, job in enumerate(self.jobs.values()):
+        for number, job in enumerate(sorted(self.jobs.values(), key=lambda job: job.interval)):
             job.start(number * APART_SECONDS, turn)
 
     def close(self, timeout: float = 2.0) -> None:

@@ -84,7 +84,7 @@ READABLE = gauge(
     "1 if the kernel log can be read; without it, GPU errors come from NVML events alone.",
 )
 SAVE_SECONDS = 10.0
-REMEMBER_SECONDS = 4.0
+REMEMBER_SECONDS = 5.0
 """The time between two looks at the processes of ranks."""
 MAX_VICTIMS = 500
 """Most (job, rank) pairs with a series of their own; the longest ago give way."""

@@ -133,7 +133,7 @@ class Driver:
             return row | {"lost": True, "info": gpu.info, "values": {}}
         if tier == "slow":
             row["info"] = gpu.info
-        if tier == "fast":
+        if tier == "medium":
             kept[Reading.CALL_ERRORS.key()] = gpu.errors
             profile = None if "gpm" in gpu.refused else gpu.profile
             lacking = GPM_METRICS if profile is None else profile.refused
