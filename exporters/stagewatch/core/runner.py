@@ -248,7 +248,8 @@ class Job:
             before = self.cpu_seconds
             turn = self._turn.acquire(timeout=TURN_SECONDS)
             with contextlib.suppress(MemoryError):  # met again while it was told
-                self.run_once()
+                if not self._stopped:
+                    self.run_once()
             if turn:
                 self._turn.release()
             costly = self.cpu_seconds - before > MAX_SHARE * self.interval

@@ -91,8 +91,8 @@ class Source(Generic[T_co]):
     def refresh(self) -> T_co:
         """Return the data; fetch it first if it is due.
 
-        Waits for another thread's fetch, at most one timeout. Raises what the last fetch raised
-        (`SourceError`, `Stuck` or `NoData`), also during the pause after a failure.
+        Waits for another thread's fetch, a little longer than it may take. Raises what the last
+        fetch raised (`SourceError`, `Stuck` or `NoData`), also during the pause after a failure.
         """
         if self._begin(wait=True):
             self._try()
@@ -118,7 +118,8 @@ class Source(Generic[T_co]):
         """Decide whether the caller fetches; with `wait`, first wait for another thread's fetch."""
         with self._ended:
             if self._under_way:
-                if wait and not self._ended.wait_for(lambda: not self._under_way, self._timeout):
+                longest = 1.5 * self._timeout  # its end by its own timeout takes a moment
+                if wait and not self._ended.wait_for(lambda: not self._under_way, longest):
                     raise SourceError(f"{self.name}: the fetch before this one is still under way")
                 return False
             self._under_way = self._clock() >= (self._not_before if self._in_a_row else self._due)

@@ -13,6 +13,8 @@ from stagewatch.faults.plan import Kind, Plan, Request, Step
 from stagewatch.faults.tools import Commands
 
 _STOP_SECONDS = 5.0
+_END_SECONDS = 1.0
+"""How long a process that does not stand still may be one that was killed: it runs once more."""
 """How long a process with many threads may take to stop."""
 
 
@@ -32,9 +34,7 @@ class Stop(Step):
 
     def do(self, commands: Commands) -> None:
         self._identity.send(signal.SIGSTOP)
-        limit = time.monotonic() + _STOP_SECONDS
-        while self._identity.state in ("R", "S", "I") and time.monotonic() < limit:
-            time.sleep(0.01)
+        self._settle(_STOP_SECONDS)
 
     def undo(self, commands: Commands) -> list[str]:
         try:
@@ -44,10 +44,17 @@ class Stop(Step):
         return [f"kill -CONT {self.pid}"]
 
     def over(self) -> str:
+        self._settle(_END_SECONDS)
         state = self._identity.state
         if not state or state in "ZX":
             return f"process {self.pid} has ended"
         return "" if state in "TtD" else f"somebody has continued process {self.pid}"
+
+    def _settle(self, seconds: float) -> None:
+        """Wait for the process to stop or to end."""
+        limit = time.monotonic() + seconds
+        while self._identity.state in ("R", "S", "I") and time.monotonic() < limit:
+            time.sleep(0.01)
 
     @property
     def _identity(self) -> processes.Identity:
