@@ -13,9 +13,9 @@ from stagewatch.faults.plan import Kind, Plan, Request, Step
 from stagewatch.faults.tools import Commands
 
 _STOP_SECONDS = 5.0
-_END_SECONDS = 1.0
-"""How long a process that does not stand still may be one that was killed: it runs once more."""
 """How long a process with many threads may take to stop."""
+_END_SECONDS = 1.0
+"""How long a process that no longer stands still may be one that was killed: it runs once more."""
 
 
 @dataclass(frozen=True, slots=True)
