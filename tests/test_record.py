@@ -107,6 +107,13 @@ def test_a_truncated_record_is_refused(real: bytes, size: int) -> None:
     assert accepted(real + real[:size] + b"x") is None
 
 
+def test_a_record_cut_behind_a_lane_has_the_lanes_before(real: bytes) -> None:
+    threads = [lane.thread for lane in parse(real).lanes]
+    assert threads
+    for number, size in enumerate(BEHIND_LANES):
+        assert [lane.thread for lane in parse(real[:size]).lanes] == threads[:number]
+
+
 def test_another_version_is_refused_by_its_number(real: bytes) -> None:
     with pytest.raises(CorruptRecord, match="version 2 is not 3"):
         parse(patched(real, {layout.H_VERSION: 2}))
